@@ -147,7 +147,7 @@ def test_what_was_read_before_a_failure_comes_first(run: Run) -> None:
 def test_losses_that_are_not_finite_are_said(tmp_path: Path) -> None:
     made = load_run(make_run(tmp_path / "run", TEXT))
     next(made.model.parameters()).data.fill_(math.nan)
-    with pytest.raises(UserError, match="not finite"):
+    with pytest.raises(UserError, match="expected finite outputs of the model"):
         list(predict(made, rows("the fox")))
 
 

@@ -10,6 +10,7 @@ As in pipelines of transformers, a task writes how rows are read (`Pipeline.prep
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -137,6 +138,9 @@ class Pipeline(Generic[I, X, P]):
         """Scores of a split and what else its results contain; figures go into `folder`. See `Task.evaluate`."""
         raise NotImplementedError(f"{type(self).__name__} must implement score")
 
+    def close(self) -> None:
+        """Release what it holds, such as files: called at the end of a verb, however it ends."""
+
     # Shared by tasks
 
     def batches(self, sizes: Sequence[int] | np.ndarray) -> list[list[int]]:
@@ -173,6 +177,11 @@ def read_row(pipeline: Pipeline[I, X, P], row: Row) -> ModelInput[I]:
 
 def predictions(pipeline: Pipeline[I, X, P], rows: Iterable[Row]) -> Iterator[Prediction]:
     """Predictions for rows, in order; what `rows` raises is raised after those for what was read before."""
+    with closing(pipeline):
+        yield from _predictions(pipeline, rows)
+
+
+def _predictions(pipeline: Pipeline[I, X, P], rows: Iterable[Row]) -> Iterator[Prediction]:
     failed = pipeline.run.task.prediction
 
     def streamed(row: Row) -> bool:
@@ -296,11 +305,11 @@ class PipelineTask(Task[S, D, O, P], Generic[S, D, O, P]):
     def evaluate(
         self, run: Run[D, O, P], examples: Any, split: str, options: Any, folder: Path
     ) -> tuple[S, dict[str, Any]]:
-        pipeline = self.pipeline(run, options)
         examples, bad = readable_examples(run, examples)
-        encoded = pipeline.encode(examples, split)
-        pipeline.check_lengths(encoded)
-        scores, details = pipeline.score(examples, encoded, pipeline.outputs(encoded), folder)
+        with closing(self.pipeline(run, options)) as pipeline:
+            encoded = pipeline.encode(examples, split)
+            pipeline.check_lengths(encoded)
+            scores, details = pipeline.score(examples, encoded, pipeline.outputs(encoded), folder)
         return scores, {**details, **({"skipped": {UNREADABLE: bad}} if bad else {})}
 
     def predict(self, run: Run[D, O, P], rows: Iterable[Row]) -> Iterator[Prediction]:
@@ -310,7 +319,7 @@ class PipelineTask(Task[S, D, O, P], Generic[S, D, O, P]):
 def readable_examples(run: Run, examples: Any) -> tuple[Any, int]:
     """Examples that the processor can read, and how many others there are: left out with `data.skip_bad_rows`."""
     data = run.recipe.data
-    if run.processor.reads_all or not data.skip_bad_rows:
+    if not isinstance(examples, Dataset) or run.processor.reads_all or not data.skip_bad_rows:
         return examples, 0
     bad = dict(unreadable(run.processor, examples, data))
     return good_rows(examples, bad, "all"), len(bad)

@@ -1,8 +1,7 @@
 """Node classification: `NodeClassification`."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -32,8 +31,9 @@ from longspan.report import count, table
 from longspan.results import Prediction
 from longspan.tasks.base.case import Case, class_asked, no_place
 from longspan.tasks.base.classes import ClassificationScores, classification_scores, labels
+from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
 from longspan.tasks.base.mistakes import class_errors, label_issues
-from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, Task, baselines_in, check_validation
+from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in, check_validation
 from longspan.tasks.node_classification import baselines
 from longspan.tasks.node_classification.options import NodePredictionOptions, NodeTrainingOptions
 from longspan.training.base import LongspanTrainer
@@ -184,7 +184,7 @@ class NodePrediction(Prediction):
 
 
 @dataclass(frozen=True)
-class PreparedGraph(Prepared):
+class PreparedGraph(Prepared[GraphProcessor]):
     """A graph that is ready for training, with what the model reads of it."""
 
     inputs: Any = None
@@ -201,10 +201,82 @@ class Nodes:
         return len(self.rows)
 
 
-class NodeClassification(Task[ClassificationScores, GraphData, NodeTrainingOptions]):
+NodeRun = Run[GraphData, NodeTrainingOptions, GraphProcessor]
+
+
+class NodePipeline(Pipeline[tuple[Graph, int], Tensor, GraphProcessor]):
+    """Nodes of graphs, each of which is read once for all of its nodes in a row."""
+
+    example = "a node"
+
+    def __init__(self, run: NodeRun, options: Any) -> None:
+        super().__init__(run, options)
+        self.names = labels(self.model.config)
+        self._graph: Graph | None = None
+        self._logits = torch.zeros(0, len(self.names))
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[tuple[Graph, int]]]:
+        for row in rows:
+            yield ModelInput((row.values["graph"], row.values["node"]))
+
+    def forward(self, inputs: Sequence[ModelInput[tuple[Graph, int]]]) -> Iterator[Tensor]:
+        for one in inputs:
+            graph, node = one.value
+            yield self.logits(graph)[node]
+
+    def logits(self, graph: Graph) -> Tensor:
+        """Logits of all nodes of a graph, (n, classes)."""
+        if graph is not self._graph:
+            self._graph, self._logits = graph, logits_of(self.model, self.processor.inputs(graph).batch())
+        return self._logits
+
+    def postprocess(self, row: Row, read: ModelInput[tuple[Graph, int]], output: Tensor) -> NodePrediction:
+        graph, node = read.value
+        own = dict(zip(self.names, output.softmax(-1).tolist(), strict=True))
+        return NodePrediction(row.where, None, graph.names[node], max(own, key=lambda each: own[each]), own)
+
+    def encode(self, examples: Any, split: str) -> Dataset:
+        graph, numbers = examples.graph, {name: place for place, name in enumerate(self.names)}
+        if unknown := set(graph.classes) - numbers.keys():
+            raise UserError(
+                f"expected only classes of the training graph in {graph.source}, got {min(unknown)!r}; remove it."
+            )
+        self.graph, gold = graph, targets(examples.rows)
+        self.gold = gold.new_tensor([numbers[graph.classes[place]] for place in gold.tolist()])
+        rows: Dataset = examples.rows
+        return rows
+
+    def check_lengths(self, encoded: Dataset) -> None:
+        """Do nothing: a graph may have any number of nodes."""
+
+    def outputs(self, encoded: Dataset) -> Tensor:
+        return self.logits(self.graph)[encoded["node"][:]]
+
+    def score(
+        self, examples: Any, encoded: Dataset, outputs: Tensor, folder: Path
+    ) -> tuple[ClassificationScores, dict[str, Any]]:
+        gold, names = self.gold, self.names
+        scores = classification_scores(outputs, gold, names)
+        from longspan.report.calibration import calibration
+        from longspan.report.confusion import confusion
+
+        confusion(scores.confusion, names, folder / "confusion.png")
+        calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
+        return scores, {
+            "nodes": len(gold),
+            "labels": names,
+            "graph": _described(self.graph),
+            "mistakes": class_errors(outputs, gold, names).among(encoded),
+            "label_issues": label_issues(outputs, gold, names).among(encoded),
+        }
+
+
+class NodeClassification(PipelineTask[ClassificationScores, GraphData, NodeTrainingOptions, GraphProcessor]):
     """A class for each node of a graph, some of whose nodes have a label."""
 
     data_config = GraphData
+    pipeline_class = NodePipeline
+    trainer_class = NodeTrainer
     length_key = ""
     training_options = NodeTrainingOptions
     prediction_options = NodePredictionOptions
@@ -237,7 +309,7 @@ class NodeClassification(Task[ClassificationScores, GraphData, NodeTrainingOptio
 
     def inputs_of(
         self,
-        run: Run[GraphData, NodeTrainingOptions],
+        run: NodeRun,
         paths: Sequence[Path | str],
         data: GraphData,
         stdin: BinaryIO | None,
@@ -252,7 +324,7 @@ class NodeClassification(Task[ClassificationScores, GraphData, NodeTrainingOptio
             for number in numbers.tolist():
                 yield Row({"graph": graph, "node": number}, f"node {graph.names[number]} of {graph.source}", "")
 
-    def inputs_in_memory(self, run: Run[GraphData, NodeTrainingOptions], given: Any, data: GraphData) -> Iterator[Row]:
+    def inputs_in_memory(self, run: NodeRun, given: Any, data: GraphData) -> Iterator[Row]:
         return self.inputs_of(run, [with_graph(data, given).path], data, None)
 
     def prepare(self, recipe: Recipe[GraphData, NodeTrainingOptions]) -> PreparedGraph:
@@ -285,81 +357,34 @@ class NodeClassification(Task[ClassificationScores, GraphData, NodeTrainingOptio
 
     # What is trained
 
-    def make_trainer(
+    def trainer_options(
         self,
         recipe: Recipe[GraphData, NodeTrainingOptions],
         model: PreTrainedModel,
         arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> NodeTrainer:
+        prepared: Prepared[GraphProcessor],
+    ) -> dict[str, Any]:
         assert isinstance(prepared, PreparedGraph)
         options = recipe.options
-        return NodeTrainer(
-            model,
-            arguments,
-            train_dataset=prepared.splits["train"],
-            eval_dataset=prepared.splits["validation"],
-            inputs=prepared.inputs,
-            measure=lambda logits, gold: classification_scores(logits, gold, labels(model.config)),
-            batch_nodes=options.batch_nodes,
-            fanout=options.fanout,
-            hops=options.hops or model.config.depth,
-        )
+        return {
+            "inputs": prepared.inputs,
+            "measure": lambda logits, gold: classification_scores(logits, gold, labels(model.config)),
+            "batch_nodes": options.batch_nodes,
+            "fanout": options.fanout,
+            "hops": options.hops or model.config.depth,
+        }
 
     # What a trained model does
 
-    def evaluate(
-        self,
-        run: Run[GraphData, NodeTrainingOptions],
-        examples: Any,
-        split: str,
-        options: Any,
-        folder: Path,
-    ) -> tuple[ClassificationScores, dict[str, Any]]:
-        config, graph = run.model.config, examples.graph
-        unknown = set(graph.classes) - set(labels(config))
-        if unknown:
-            raise UserError(
-                f"expected only classes of the training graph in {graph.source}, got {min(unknown)!r}; remove it."
-            )
-        number = {name: place for place, name in enumerate(labels(config))}
-        gold = targets(examples.rows)
-        gold = gold.new_tensor([number[graph.classes[place]] for place in gold.tolist()])
-        found = logits_of(run.model, _inputs(run, graph).batch())[examples.rows["node"][:]]
-        scores = classification_scores(found, gold, labels(config))
-        from longspan.report.calibration import calibration
-        from longspan.report.confusion import confusion
-
-        confusion(scores.confusion, labels(config), folder / "confusion.png")
-        calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
-        return scores, {
-            "nodes": len(gold),
-            "labels": labels(config),
-            "graph": _described(graph),
-            "mistakes": class_errors(found, gold, labels(config)).among(examples.rows),
-            "label_issues": label_issues(found, gold, labels(config)).among(examples.rows),
-        }
-
-    def predict(self, run: Run[GraphData, NodeTrainingOptions], rows: Iterable[Row]) -> Iterator[Prediction]:
-        names = labels(run.model.config)
-        for (problem, graph), some in groupby(rows, lambda row: (row.problem, _Same(row.values.get("graph")))):
-            if problem or graph.value is None:
-                yield from (self.prediction(row.where, row.problem) for row in some)
-                continue
-            shares = logits_of(run.model, _inputs(run, graph.value).batch()).softmax(-1)
-            for row in some:
-                own = dict(zip(names, shares[row.values["node"]].tolist(), strict=True))
-                name = graph.value.names[row.values["node"]]
-                yield NodePrediction(row.where, None, name, max(own, key=lambda each: own[each]), own)
-
-    def case(self, run: Run[GraphData, NodeTrainingOptions], row: Row, of: str, at: float | None) -> Case:
+    def case(self, run: NodeRun, row: Row, of: str, at: float | None) -> Case:
         no_place(at)
-        (prediction,) = self.predict(run, [row])
+        pipeline: NodePipeline = self.pipeline(run)
+        read_row(pipeline, row)
+        (prediction,) = predictions(pipeline, [row])
         assert isinstance(prediction, NodePrediction)
-        if prediction.label is None:
-            raise UserError(f"{row.where}: expected a node to explain, got {prediction.error}; choose another row.")
+        assert prediction.label is not None
         graph, model = row.values["graph"], run.model
-        batch = {name: each.to(model.device) for name, each in _inputs(run, graph).batch().items()}
+        batch = {name: each.to(model.device) for name, each in run.processor.inputs(graph).batch().items()}
         batch["attention_mask"] = torch.ones_like(batch["nodes"])
         asked = class_asked(labels(model.config), of or prediction.label).at(row.values["node"])
         question = Question(model, batch, asked.value, asked.share, masked=False, rows=1, at=row.values["node"])
@@ -394,18 +419,6 @@ _FACTS: dict[str, str] = {
 }
 
 
-class _Same:
-    """Tells graphs apart by what they are, not by their contents."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 def _rows(graph: Graph) -> DatasetDict:
     """Return the labelled nodes of each split."""
     return DatasetDict(
@@ -422,12 +435,6 @@ def _rows(graph: Graph) -> DatasetDict:
             if len(nodes)
         }
     )
-
-
-def _inputs(run: Run[GraphData, NodeTrainingOptions], graph: Graph) -> NodeInputs:
-    processor = run.processor
-    assert isinstance(processor, GraphProcessor)
-    return processor.inputs(graph)
 
 
 def _described(graph: Graph) -> dict[str, int]:

@@ -1,8 +1,7 @@
 """Rankings for users: of what they are shown."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby, islice
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,11 @@ from longspan.machine.printing import unbroken
 from longspan.results import Prediction
 from longspan.tasks.base.task import Run
 from longspan.tasks.recommendation.impressions import FEATURES
-from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_logits
 from longspan.tasks.recommendation.samples import Impressions
 
 #: Impressions that are ranked together.
-_TOGETHER = 4096
+TOGETHER = 4096
 #: Users for whom the whole catalogue is ranked at once, and how much of the ranking is reported.
 _USERS_TOGETHER, _BEST = 256, 10
 
@@ -62,49 +60,25 @@ class RankedPrediction(Prediction):
 
 def ranked(
     run: Run,
-    rows: Iterable[Row],
-    encode: Callable[[Dataset], Items],
+    rows: Sequence[Row],
+    catalogue: Dataset,
+    vectors: ItemVectors,
     users: dict[str, int],
     *,
     batch_size: int,
     batch_clicks: int,
 ) -> Iterator[RankedPrediction]:
-    """Yield the ranking of each row's candidates, in order; the items of a catalogue are read once.
+    """Yield the ranking of each row's candidates, in order.
 
     Args:
         run: The trained model.
-        rows: Impressions, as `FEATURES` have them, with the `catalogue` that their items are numbers of; or with a
-            problem.
-        encode: Turns a catalogue into numbers.
+        rows: Impressions, as `FEATURES` have them.
+        catalogue: The items that their numbers are of.
+        vectors: The vectors of these items.
         users: Numbers of known users.
         batch_size: See `impression_logits`.
         batch_clicks: As above.
     """
-    for _, group in groupby(rows, key=lambda row: id(row.values.get("catalogue"))):
-        first = next(group)
-        if first.problem:
-            yield from (RankedPrediction(row.where, row.problem) for row in chain([first], group))
-            continue
-        catalogue = first.values["catalogue"]
-        with ItemVectors(run.model, encode(catalogue), progress=True) as vectors:
-            for some in _batches(chain([first], group)):
-                yield from _ranked(run, some, catalogue, vectors, users, batch_size, batch_clicks)
-
-
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while some := list(islice(rows, _TOGETHER)):
-        yield some
-
-
-def _ranked(
-    run: Run,
-    rows: Sequence[Row],
-    catalogue: Dataset,
-    vectors: ItemVectors,
-    users: dict[str, int],
-    batch_size: int,
-    batch_clicks: int,
-) -> Iterator[RankedPrediction]:
     chosen = Dataset.from_list([{name: row.values[name] for name in FEATURES} for row in rows], features=FEATURES)
     found = Impressions(chosen, users)
     sizes = found.candidates.sizes

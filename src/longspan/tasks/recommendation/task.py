@@ -3,8 +3,9 @@
 import dataclasses
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +20,7 @@ from longspan.data.sources.announcements import note
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.in_memory import settings_for
 from longspan.data.sources.loading import Splits
-from longspan.data.text.processor import TextProcessor, tokenizer_of
+from longspan.data.text.processor import TextProcessor
 from longspan.errors import UserError
 from longspan.errors.hints import matches
 from longspan.models import LongspanConfig, LongspanForRecommendation
@@ -29,7 +30,8 @@ from longspan.report.card import CardParts
 from longspan.results import Evaluation, TrainingResult
 from longspan.results.outputs import write_json, write_text
 from longspan.tasks.base.case import Case, no_place
-from longspan.tasks.base.task import Baseline, Counted, Prepared, Recipe, Run, Task, baselines_in
+from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
+from longspan.tasks.base.task import Baseline, Counted, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.recommendation import baselines, report
 from longspan.tasks.recommendation.baselines.counts import Counts
 from longspan.tasks.recommendation.columns import impression_columns
@@ -38,14 +40,13 @@ from longspan.tasks.recommendation.entities import read_entity_vectors
 from longspan.tasks.recommendation.explaining import ranked_item
 from longspan.tasks.recommendation.items import Items, Names, PreparedItems, read_by, title_tokenizer
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
-from longspan.tasks.recommendation.prediction import RankedPrediction, ranked
+from longspan.tasks.recommendation.prediction import TOGETHER, RankedPrediction, ranked
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
 from longspan.tasks.recommendation.recorded import Recorded, ragged, read
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores, auc_interval
 from longspan.tasks.recommendation.source_files import find_recorded
 from longspan.tasks.recommendation.trainer import RecommendationTrainer
-from longspan.training.base import LongspanTrainer
 
 _FILE = "names.json"
 
@@ -76,9 +77,8 @@ class ItemProcessor(TextProcessor):
         return cls(TextProcessor.from_pretrained(folder).tokenizer, Names(**values))
 
 
-def names_of(run: Run) -> Names:
+def names_of(run: "ItemRun") -> Names:
     """Return the names of the rows of a model's tables. Raises UserError if their number differs."""
-    assert isinstance(run.processor, ItemProcessor)
     names, head = run.processor.names, run.model.config.head
     for what, size in names.settings().items():
         if getattr(head, what) != size:
@@ -104,10 +104,102 @@ class Recommended:
         return len(self.rows)
 
 
-class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOptions]):
+ItemRun = Run[RecommendationData, TrainingOptions, ItemProcessor]
+
+
+class RankingPipeline(Pipeline[Row, RankedPrediction, ItemProcessor]):
+    """Impressions, whose candidates are ranked; the items of a catalogue are read once."""
+
+    example = "a user with clicks"
+    window = TOGETHER
+
+    def __init__(self, run: ItemRun, options: Any) -> None:
+        super().__init__(run, options)
+        self.users = names_of(run).user_numbers
+        self.sizes: dict[str, Any] = {
+            "batch_size": run.recipe.training["per_device_eval_batch_size"],
+            "batch_clicks": run.recipe.options.batch_clicks,
+        }
+        self._vectors: ItemVectors | None = None
+        self._catalogue: Dataset | None = None
+
+    def size(self, row: Row) -> int:
+        # Numbers of a catalogue take little memory.
+        return 0
+
+    def problem(self, row: Row) -> str:
+        return ""
+
+    def items(self, catalogue: Dataset) -> Items:
+        """Items of a catalogue as numbers."""
+        return Items.encoded(catalogue, self.processor.tokenizer, self.processor.names, self.data)
+
+    def vectors(self, catalogue: Dataset) -> ItemVectors:
+        """Vectors of the items of a catalogue."""
+        if catalogue is not self._catalogue or self._vectors is None:
+            self.close()
+            self._catalogue = catalogue
+            self._vectors = ItemVectors(self.model, self.items(catalogue), progress=True).__enter__()
+        return self._vectors
+
+    def close(self) -> None:
+        if self._vectors is not None:
+            self._vectors.__exit__()
+            self._vectors = None
+
+    def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[Row]]:
+        return map(ModelInput, rows)
+
+    def forward(self, inputs: Sequence[ModelInput[Row]]) -> Iterator[RankedPrediction]:
+        rows = [one.value for one in inputs]
+        for _, group in groupby(rows, key=lambda row: id(row.values["catalogue"])):
+            some = list(group)
+            catalogue = some[0].values["catalogue"]
+            yield from ranked(self.run, some, catalogue, self.vectors(catalogue), self.users, **self.sizes)
+
+    def postprocess(self, row: Row, read: ModelInput[Row], output: RankedPrediction) -> RankedPrediction:
+        return output
+
+    def encode(self, examples: Any, split: str) -> Dataset:
+        return labelled(examples.rows)
+
+    def check_lengths(self, encoded: Dataset) -> None:
+        """Do nothing: titles and histories are cut."""
+
+    def outputs(self, encoded: Dataset) -> None:
+        """Nothing: candidates are scored with the vectors of their catalogue, see `score`."""
+
+    def score(
+        self, examples: Any, encoded: Dataset, outputs: None, folder: Path
+    ) -> tuple[RecommendationScores, dict[str, Any]]:
+        found, impressions, model = examples.recorded, Impressions(encoded, self.users), self.model
+        vectors, details = self.vectors(found.catalogue), dict[str, Any]()
+        if model.wide is None:
+            logits = impression_logits(model, impressions, vectors, **self.sizes, progress=True)
+        else:
+            both = impression_parts(model, impressions, vectors, **self.sizes, progress=True)
+            logits = combined(model.wide, both)
+            details = {"parts": compared(aucs_of_parts(both, logits, impressions)).to_dict()}
+        users = report.shown_to_users(model, impressions, vectors, logits, found.catalogue, encoded)
+        write_text(folder / "users.txt", users)
+        # Without the training data, each item counts as clicked equally often.
+        clicks = found.popularity() if "train" in found.splits else np.zeros(len(found.catalogue), np.int64)
+        offsets = impressions.candidates.offsets
+        return measured(impressions, logits, clicks), {
+            "data_summary": describe(encoded),
+            "auc_interval": auc_interval(logits, impressions.clicked, offsets, users=impressions.names),
+            "unlabelled": len(examples.rows) - len(encoded),
+            "mistakes": report.mistakes(impressions, logits, found.catalogue, encoded),
+            **details,
+        }
+
+
+class Recommendation(PipelineTask[RecommendationScores, RecommendationData, TrainingOptions, ItemProcessor]):
     """Which of the items that a user is shown the user clicks, after all the user clicked before."""
 
     data_config = RecommendationData
+    pipeline_class = RankingPipeline
+    trainer_class = RecommendationTrainer
     length_key = "data.history"
     training_options = TrainingOptions
     evaluation_options = EvaluationOptions
@@ -130,7 +222,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
 
     def inputs_of(
         self,
-        run: Run[RecommendationData, TrainingOptions],
+        run: ItemRun,
         paths: Sequence[Path | str],
         data: RecommendationData,
         stdin: BinaryIO | None,
@@ -156,9 +248,7 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
         if skipped:
             note(report.left_out(skipped).lower().removesuffix("."))
 
-    def inputs_in_memory(
-        self, run: Run[RecommendationData, TrainingOptions], given: Any, data: RecommendationData
-    ) -> Iterator[Row]:
+    def inputs_in_memory(self, run: ItemRun, given: Any, data: RecommendationData) -> Iterator[Row]:
         # A user's clicks are found among all rows.
         return self.inputs_of(run, list(settings_for(given, self.inputs(data), data).values()), data, None)
 
@@ -203,68 +293,31 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
 
     # What is trained
 
-    def make_trainer(
+    def trainer_options(
         self,
         recipe: Recipe[RecommendationData, TrainingOptions],
         model: PreTrainedModel,
         arguments: TrainingArguments,
-        prepared: Prepared,
-    ) -> LongspanTrainer:
+        prepared: Prepared[ItemProcessor],
+    ) -> dict[str, Any]:
         assert isinstance(prepared, PreparedItems)
-        assert isinstance(prepared.processor, ItemProcessor)
-        names = prepared.processor.names
-        return RecommendationTrainer(
-            model,
-            arguments,
-            train_dataset=prepared.splits["train"],
-            eval_dataset=prepared.splits["validation"],
-            items=prepared.items,
-            users=names.user_numbers,
-            negatives=recipe.data.negatives,
-            batch_clicks=recipe.options.batch_clicks,
-            popularity=prepared.popularity,
-        )
+        return {
+            "items": prepared.items,
+            "users": prepared.processor.names.user_numbers,
+            "negatives": recipe.data.negatives,
+            "batch_clicks": recipe.options.batch_clicks,
+            "popularity": prepared.popularity,
+        }
 
     # What a trained model does
 
-    def evaluate(
-        self, run: Run, examples: Any, split: str, options: Any, folder: Path
-    ) -> tuple[RecommendationScores, dict[str, Any]]:
-        found = examples.recorded
-        rows = labelled(examples.rows)
-        impressions = Impressions(rows, names_of(run).user_numbers)
-        with ItemVectors(run.model, _items(run, found.catalogue), progress=True) as vectors:
-            if run.model.wide is None:
-                logits, parts = impression_logits(run.model, impressions, vectors, **_sizes(run), progress=True), {}
-            else:
-                both = impression_parts(run.model, impressions, vectors, **_sizes(run), progress=True)
-                logits = combined(run.model.wide, both)
-                parts = {"parts": compared(aucs_of_parts(both, logits, impressions)).to_dict()}
-            told = report.shown_to_users(run.model, impressions, vectors, logits, found.catalogue, rows)
-            worst = report.mistakes(impressions, logits, found.catalogue, rows)
-        scores = measured(impressions, logits, self._popularity(run, found))
-        write_text(folder / "users.txt", told)
-        interval = auc_interval(logits, impressions.clicked, impressions.candidates.offsets, users=impressions.names)
-        return scores, {
-            "data_summary": describe(rows),
-            "auc_interval": interval,
-            "unlabelled": len(examples.rows) - len(rows),
-            "mistakes": worst,
-            **parts,
-        }
-
-    def predict(self, run: Run, rows: Iterable[Row]) -> Iterator[RankedPrediction]:
-        yield from ranked(
-            run, rows, lambda catalogue: _items(run, catalogue), names_of(run).user_numbers, **_sizes(run)
-        )
-
-    def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
+    def case(self, run: ItemRun, row: Row, of: str, at: float | None) -> Case:
         no_place(at)
-        (prediction,) = self.predict(run, [row])
-        if row.problem:
-            raise UserError(f"{row.where}: expected a user with clicks, got {row.problem}; choose another row.")
-        items = _items(run, row.values["catalogue"])
-        return ranked_item(run, row, of, prediction, items, names_of(run).user_numbers)
+        pipeline: RankingPipeline = self.pipeline(run)
+        read_row(pipeline, row)
+        (prediction,) = predictions(pipeline, [row])
+        assert isinstance(prediction, RankedPrediction)
+        return ranked_item(run, row, of, prediction, pipeline.items(row.values["catalogue"]), pipeline.users)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"mind": RankedPrediction.to_mind}
@@ -290,12 +343,6 @@ class Recommendation(Task[RecommendationScores, RecommendationData, TrainingOpti
 
     def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
         return report.card_parts(recipe)
-
-    def _popularity(self, run: Run, found: Recorded) -> np.ndarray:
-        """Return how often each item was clicked in training; once each without the training data."""
-        if "train" in found.splits:
-            return found.popularity()
-        return np.zeros(len(found.catalogue), np.int64)
 
 
 def describe(rows: Dataset) -> dict[str, Any]:
@@ -324,14 +371,3 @@ _FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "history": ("clicks before, mean", lambda mean: f"{mean:.1f}"),
     "longest": ("most", count),
 }
-
-
-def _items(run: Run[RecommendationData, TrainingOptions], catalogue: Dataset) -> Items:
-    return Items.encoded(catalogue, tokenizer_of(run.processor), names_of(run), run.recipe.data)
-
-
-def _sizes(run: Run[RecommendationData, TrainingOptions]) -> dict[str, Any]:
-    return {
-        "batch_size": run.recipe.training["per_device_eval_batch_size"],
-        "batch_clicks": run.recipe.options.batch_clicks,
-    }

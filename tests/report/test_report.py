@@ -38,16 +38,10 @@ RESULT = TrainingResult(
 
 def card(name: str, source: str = "", result: TrainingResult = RESULT, encoder: str | None = None) -> str:
     recipe = recipes.load(name)
-    return model_card(
-        recipe.name,
-        recipe.description,
-        recipe.model.get("mixers", ["additive"]),
-        result,
-        recipe.task.data_table(result.data, "github"),
-        recipe.task.card_parts(recipe, result),
-        source,
-        encoder,
-    )
+    data, model = dataclasses.replace(recipe.data, path=source), {**recipe.model, "encoder": encoder}
+    recipe = dataclasses.replace(recipe, data=data, model=model)
+    mixers = recipe.model.get("mixers", ["additive"])
+    return model_card(recipe, result, mixers, recipe.task.data_table(result.data, "github"))
 
 
 def test_cells() -> None:

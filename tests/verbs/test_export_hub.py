@@ -1,5 +1,6 @@
 """Exports for the Hub: transformers loads them in processes where nothing has imported longspan."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -61,7 +62,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         word_vectors_found=None, data={},
     )  # fmt: skip
     recipe = recipes.load(str(folder / "recipe.toml"))
-    card = model_card("run", "", ["additive"], result, "(nothing)", task.card_parts(recipe, result))
+    card = model_card(dataclasses.replace(recipe, name="run"), result, ["additive"], "(nothing)")
     (folder / "README.md").write_text(card, encoding="utf-8")
     return folder
 

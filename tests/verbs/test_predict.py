@@ -6,19 +6,23 @@ import gzip
 import io
 import json
 import os
+from typing import Any
 
 import datasets
 import pytest
+import torch
 from decisive_words import write_run
 
 from longspan import cli, predict
 from longspan.data.sources import paths
 from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.errors import UserError
+from longspan.report.card import model_card
+from longspan.results import TrainingResult
 from longspan.tasks.base import engine
-from longspan.tasks.base.classes import ClassPrediction
+from longspan.tasks.base.classes import ClassPrediction, classification_scores
 from longspan.tasks.document_classification.options import ClassificationData
-from longspan.tasks.document_classification.task import DocumentClassification, card_parts
+from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.verbs.runs import load_run
 
 
@@ -57,7 +61,17 @@ def test_documents_are_cut_as_in_training(run):
 
 
 def test_the_model_card_shows_how_to_get_the_same_from_a_pipeline(run, run_dir, capsys, monkeypatch):
-    code = card_parts(run.recipe, ["no", "yes"]).use.split("```python\n")[1].split("```")[0]
+    values: dict[str, Any] = {field.name: None for field in dataclasses.fields(TrainingResult)}
+    scores = classification_scores(torch.eye(2), torch.arange(2), ["no", "yes"])
+    values |= {
+        "scores": {"test": scores},
+        "data": {},
+        "details": {"labels": ["no", "yes"]},
+        "parameters": 1,
+        "seconds": 1.0,
+    }
+    card = model_card(run.recipe, TrainingResult(**values), ["additive"], "(nothing)")
+    code = card.split("```python\n")[1].split("```")[0]
     text = "good good film film film film film film good"
     monkeypatch.chdir(run_dir)
     exec(code.replace("Some text.", text), {})

@@ -40,8 +40,7 @@ RECIPE = Recipe(
 
 
 def card() -> str:
-    table, parts = TASK.data_table(RESULT.data, "github"), TASK.card_parts(RECIPE, RESULT)
-    return model_card(RECIPE.name, RECIPE.description, ["relative"], RESULT, table, parts)
+    return model_card(RECIPE, RESULT, ["relative"], TASK.data_table(RESULT.data, "github"))
 
 
 def test_the_training_summary() -> None:

@@ -31,11 +31,10 @@ from longspan.machine.imports import modules_in
 from longspan.models import LongspanConfig
 from longspan.models.embeddings.encoder import EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings
-from longspan.models.publishing import NAME
 from longspan.models.settings import EmbeddingSettings, arguments, chosen_kind
 from longspan.report import scores_table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction, Statistics
 from longspan.results.scores import S, Scores
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.options import EvaluationOptions, GenerationOptions, PredictionOptions, TrainingOptions
@@ -324,6 +323,8 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     length_key: ClassVar[str] = "data.max_length"
     #: Whether all splits are parts of one source, such as the nodes of a graph, so that none has copies in another.
     one_source: ClassVar[bool] = False
+    #: What its model cards say to the Hugging Face Hub; their text is `card.md` in its folder, see `base.md` here.
+    hub: ClassVar[Hub] = Hub()
     #: The class of its models.
     model_class: ClassVar[type[PreTrainedModel]]
     #: What turns its examples into the streams of a batch.
@@ -560,25 +561,3 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     def evaluation_report(self, evaluation: Evaluation[S]) -> str:
         """Return what `longspan evaluate` prints."""
         return "\n\n".join([scores_table({evaluation.split: evaluation.scores}), f"written to {evaluation.folder}"])
-
-    def card_parts(self, recipe: Recipe[D, O], result: TrainingResult[S]) -> CardParts:
-        """Return what the model card says about a model of this task."""
-        kind = self.model_class
-        module = "longspan" if kind.__module__.startswith("longspan.") else kind.__module__
-        return CardParts(
-            description=f"A model trained with the recipe `{recipe.name}`.",
-            made=f", for the task `{self.name}`.",
-            use=_USE.format(module=module, kind=kind.__name__, name=NAME),
-            limitations="The scores apply to data like its training data, whose biases it shares.",
-        )
-
-
-_USE = """\
-```python
-from {module} import {kind}
-
-{name}
-model = {kind}.from_pretrained(name)
-```
-
-`longspan predict FOLDER FILE` applies it to whole files, `longspan evaluate FOLDER` scores it."""

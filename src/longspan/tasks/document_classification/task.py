@@ -17,15 +17,12 @@ from longspan.data.columns.values import BadCell, joined, json_list, number, sho
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
-from longspan.machine.printing import code_names
-from longspan.models.publishing import NAME
 from longspan.models.wide.classifier import Wide
-from longspan.report.card import CardParts
-from longspan.results import TrainingResult
+from longspan.report.card import Hub
 from longspan.results.parts import NAMES, Parts, compare_parts
 from longspan.tasks.base.classes import ClassificationScores, ClassTask, balanced_weights
 from longspan.tasks.base.documents import DocumentTask
-from longspan.tasks.base.task import Baseline, Counts, Recipe, Run, baselines_in
+from longspan.tasks.base.task import Baseline, Counts, Run, baselines_in
 from longspan.tasks.document_classification import baselines
 from longspan.tasks.document_classification.baselines.ngrams import Ngrams
 from longspan.tasks.document_classification.options import ClassificationData
@@ -69,50 +66,6 @@ def _of_several(labels: Mapping[str, int]) -> str:
         return ""
     setting = "" if found[1] == "," else f" with data.label_separator={found[1]!r}"
     return f"labels such as {shown(found[0])} look like several in one, which the recipe 'multi-label' reads{setting}"
-
-
-def card_parts(recipe: Recipe, labels: Sequence[str], parts: Mapping[str, Any] | None = None) -> CardParts:
-    """Return what the model card says about a classifier with these labels, and these `Parts` if it has any."""
-    length = recipe.data.max_length
-    # A pipeline reads documents whole unless told otherwise.
-    cut = f", truncation=True, max_length={length}" if length else ""
-    left = '\nclassify.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
-    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read in full"
-    told = "" if parts is None else _PARTS.format(**Parts.from_dict(parts).values)
-    return CardParts(
-        description=f"A text classifier trained with the recipe `{recipe.name}`.",
-        made=f". It distinguishes {code_names(labels)}.",
-        results="Macro-F1 is the mean over classes. The calibration error compares confidence with accuracy." + told,
-        use=_USE.format(name=NAME, left=left, cut=cut),
-        limitations=_LIMITATIONS.format(kept=kept),
-        pipeline_tag="text-classification",
-        tags=("long-document",),
-        metrics=("accuracy", "f1"),
-        metric_names={"macro_f1": "f1"},
-    )
-
-
-_PARTS = """
-Its logits are those of a linear model over n-grams of 1 to 3 tokens (validation accuracy {counts:.3f} alone) and of a
-sequence model ({network:.3f} alone), weighted by the validation split."""
-
-_USE = """\
-```python
-import longspan.models  # makes the architecture known to transformers
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
-
-{name}
-model = AutoModelForSequenceClassification.from_pretrained(name)
-tokenizer = AutoTokenizer.from_pretrained(name)
-classify = pipeline("text-classification", model=model, tokenizer=tokenizer){left}
-print(classify("Some text."{cut}))
-```
-
-`longspan predict FOLDER FILE` labels whole files."""
-
-_LIMITATIONS = """\
-The scores apply to documents like those it was trained on, and {kept}. It always answers with one of its
-classes, even for documents of no such class or in another language. It shares the biases of its training data."""
 
 
 #: What pulls the scales towards the wide part alone, in nats: documents by the hundred outweigh it. Few of them are
@@ -208,6 +161,7 @@ class DocumentClassification(ClassTask[ClassificationData], DocumentTask[Classif
     """One label for each document, of any length."""
 
     data_config = ClassificationData
+    hub = Hub("text-classification", ("long-document",), ("accuracy", "f1"), {"macro_f1": "f1"})
     trainer_class = WideTrainer
     unused = DocumentTask.unused
 
@@ -251,6 +205,3 @@ class DocumentClassification(ClassTask[ClassificationData], DocumentTask[Classif
 
     def counts(self) -> type[Counts[ClassificationScores]]:
         return Ngrams
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return card_parts(recipe, result.details["labels"], result.details.get("parts"))

@@ -4,13 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from longspan.models.publishing import NAME
 from longspan.report import number, scores_table, table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, TrainingResult
-from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Recipe, Task
-from longspan.tasks.document_regression.options import RegressionData
+from longspan.results import Evaluation
+from longspan.tasks.base.task import Task
 from longspan.tasks.document_regression.scores import RegressionScores
 
 
@@ -25,53 +21,6 @@ def evaluation_report(task: Task, evaluation: Evaluation[RegressionScores]) -> s
         f"written to {evaluation.folder}",
     ]
     return "\n\n".join(parts)
-
-
-def card_parts(
-    recipe: Recipe[RegressionData, LengthTrainingOptions], result: TrainingResult[RegressionScores]
-) -> CardParts:
-    """Return what the model card says about a model of numbers."""
-    name = recipe.data.label_column
-    length = recipe.data.max_length
-    cut = f", truncation=True, max_length={length}" if length else ""
-    left = '\npredict.tokenizer.truncation_side = "left"' if length and recipe.data.keep == "last" else ""
-    kept = f"only the {recipe.data.keep} {length:,} tokens of each are read" if length else "they are read in full"
-    mean, spread = (number(result.details[key]) for key in ("training_mean", "training_standard_deviation"))
-    split, scores = list(result.scores.items())[-1]
-    return CardParts(
-        description=f"A model trained with the recipe `{recipe.name}`, which predicts a number from a text.",
-        made=f". It predicts `{name}`, which was {mean} ± {spread} in the training documents.",
-        results=_RESULTS.format(split=split, mae=number(scores.baseline["mae"]), rmse=number(scores.baseline["rmse"])),
-        use=_USE.format(name=NAME, left=left, cut=cut),
-        limitations=_LIMITATIONS.format(kept=kept),
-        pipeline_tag="text-classification",
-        tags=("regression", "long-document"),
-        metrics=("mae", "rmse", "spearmanr"),
-        metric_names={"spearman": "spearmanr"},
-    )
-
-
-_RESULTS = """\
-MAE and RMSE have the unit of the number. Always predicting the mean of the training documents has an MAE of {mae} and
-an RMSE of {rmse} on the {split} split."""
-
-_USE = """\
-```python
-import longspan.models  # makes the architecture known to transformers
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
-
-{name}
-model = AutoModelForSequenceClassification.from_pretrained(name)
-tokenizer = AutoTokenizer.from_pretrained(name)
-predict = pipeline("text-classification", model=model, tokenizer=tokenizer){left}
-print(predict("Some text."{cut})[0]["score"])  # the number
-```
-
-`longspan predict FOLDER FILE` reads whole files."""
-
-_LIMITATIONS = """\
-The scores apply to documents like those it was trained on, and {kept}. Where the text says little, predictions are
-closer to the mean than the true numbers. It shares the biases of its training data."""
 
 
 #: With more documents, their density is drawn instead of a point for each.

@@ -17,13 +17,13 @@ from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.parts.losses import IGNORED
 from longspan.report import number
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Target, number_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Wrong, number_errors
-from longspan.tasks.base.task import Baseline, Recipe, Task, baselines_in
+from longspan.tasks.base.task import Baseline, Task, baselines_in
 from longspan.tasks.document_regression import baselines, report
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
@@ -46,6 +46,12 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
     """A number for each document, of any length."""
 
     data_config = RegressionData
+    hub = Hub(
+        "text-classification",
+        ("regression", "long-document"),
+        ("mae", "rmse", "spearmanr"),
+        {"spearman": "spearmanr"},
+    )
     data_hint = Task.data_hint
     scores = RegressionScores
     prediction = NumberPrediction
@@ -128,9 +134,6 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe, result)
 
 
 def _in_float32(value: float, where: str) -> float:

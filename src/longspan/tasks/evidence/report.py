@@ -6,12 +6,10 @@ from pathlib import Path
 import numpy as np
 from datasets import Dataset
 
-from longspan.models.publishing import NAME
 from longspan.report import scores_table, share, table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, TrainingResult
+from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base.task import Recipe, Task
+from longspan.tasks.base.task import Task
 from longspan.tasks.evidence.scores import SHARE, EvidenceScores, probabilities
 
 
@@ -56,36 +54,6 @@ def evaluation_report(task: Task, evaluation: Evaluation[EvidenceScores]) -> str
         f"{left}written to {evaluation.folder}",
     ]
     return "\n\n".join(parts)
-
-
-def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
-    """Return what the model card says about a model that finds evidence."""
-    return CardParts(
-        description=f"A model trained with the recipe `{recipe.name}`, which finds what answers a question.",
-        made=". It gives each part of a long document the probability that it answers a question about the document.",
-        results=_RESULTS,
-        use=_USE.format(name=NAME),
-        limitations="The scores apply to documents and questions like those it was trained on. Words that were not in "
-        "its training data are all one word to it if its tokens are words. It shares the biases of its training data.",
-        tags=("evidence", "long-document"),
-    )
-
-
-_RESULTS = """\
-Recall at a sixth is the share of the parts that answer a question among the sixth of the document's parts that the
-model ranks first; a random order has 16.7 %. Parts are marked from the probability that has the highest F1 on the
-validation split: there F1 is a little better than on new documents."""
-
-_USE = """\
-```python
-from longspan import LongspanForEvidence
-
-{name}
-model = LongspanForEvidence.from_pretrained(name)
-```
-
-`longspan predict FOLDER FILE` ranks the parts of the documents in JSON lines such as
-{{"parts": ["...", "..."], "questions": ["..."]}}."""
 
 
 #: Questions that are drawn, evenly among those there are.

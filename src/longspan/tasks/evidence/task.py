@@ -19,8 +19,8 @@ from longspan.errors import check_choice
 from longspan.models import LongspanConfig, LongspanForEvidence
 from longspan.models.limits import check_length
 from longspan.report import count, share, table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Case, numbered
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
 from longspan.tasks.base.task import Baseline, Counted, Counts, Prepared, Recipe, Run, baselines_in
@@ -98,6 +98,7 @@ class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextP
     """Which parts of a long document, such as the turns of a meeting, answer a question about it."""
 
     data_config = EvidenceData
+    hub = Hub(tags=("evidence", "long-document"))
     pipeline_class = EvidencePipeline
     trainer_class = EvidenceTrainer
     length_key = ""
@@ -182,9 +183,6 @@ class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextP
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe, result)
 
 
 def describe(tokens: Dataset, examples: Dataset) -> dict[str, Any]:

@@ -8,15 +8,10 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
-from longspan.report.card import CardParts
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
 from longspan.tasks.base.corpora import documents_table
-from longspan.tasks.base.options import CorpusData
-from longspan.tasks.base.task import Recipe
-from longspan.tasks.language_modelling.options import TrainingOptions
 
 #: Tokens of the passages whose losses are compared.
 _PASSAGE = 64
@@ -78,45 +73,6 @@ def passages(losses: Sequence[np.ndarray], documents: Dataset, tokenizer: PreTra
         return {"where": where, "expected": expected, "said": "", "text": tokenizer.decode(ids)}
 
     return Mistakes.ranked("nats per token", np.concatenate(means), tell)
-
-
-def card_parts(recipe: Recipe[CorpusData, TrainingOptions]) -> CardParts:
-    """Return what the model card says about a language model."""
-    return CardParts(
-        description=f"A language model trained with the recipe `{recipe.name}`.",
-        made=f", trained on segments of {count(recipe.options.segment_length)} tokens.",
-        results=_RESULTS,
-        use=_USE,
-        limitations=_LIMITATIONS,
-        pipeline_tag="text-generation",
-        metrics=("perplexity",),
-    )
-
-
-_RESULTS = """\
-The end of a document counts as a token. Bits per byte and per character are those of all tokens over the bytes and
-characters of the text, whatever the tokens are."""
-
-_USE = f"""\
-```python
-import longspan.models  # makes the architecture known to transformers
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-{NAME}
-model = AutoModelForCausalLM.from_pretrained(name)
-tokenizer = AutoTokenizer.from_pretrained(name)
-# A document begins after an end token.
-prompt = [tokenizer.eos_token_id, *tokenizer.encode("Some text", add_special_tokens=False)]
-ids = model.generate(torch.tensor([prompt]), max_new_tokens=200, do_sample=True)
-print(tokenizer.decode(ids[0, 1:]))
-```
-
-or, with constant memory per token, `longspan generate FOLDER --prompt "Some text" --max-new-tokens 200`."""
-
-_LIMITATIONS = """\
-The scores apply to text like its training data. It continues text plausibly, not truthfully, and repeats what is biased
-or private in its training data."""
 
 
 def loss_by_position(rows: Sequence[Mapping[str, float]], path: Path) -> None:

@@ -17,8 +17,8 @@ from longspan.data.text.tokenization import token_ids
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.limits import check_length
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, Statistics, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction, Statistics
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.corpora import DATA_HINT, documents_table, read_corpus, text_column
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask
@@ -100,6 +100,7 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
     """The next token of documents, with memory that outlives the segment."""
 
     data_config = LanguageModellingData
+    hub = Hub("text-generation", metrics=("perplexity",))
     pipeline_class = LossPipeline
     trainer_class = SegmentTrainer
     training_options = TrainingOptions
@@ -187,6 +188,3 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe)

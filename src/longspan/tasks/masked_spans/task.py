@@ -19,8 +19,8 @@ from longspan.data.text.masks import characters_of
 from longspan.data.text.pairs import PairProcessor, check_exact, pair_tokenizer
 from longspan.data.text.tokenizer_training import MASK
 from longspan.errors import UserError
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction
 from longspan.results.scores import Scores, score
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.corpora import (
@@ -190,6 +190,7 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
     """Spans that are masked in texts, written by an encoder and a decoder."""
 
     data_config = MaskedSpansData
+    hub = Hub(metrics=("perplexity",))
     pipeline_class = SpanPipeline
     trainer_class = SpanTrainer
     training_options = TrainingOptions
@@ -252,9 +253,6 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe)
 
 
 def _windows(

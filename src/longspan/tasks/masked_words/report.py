@@ -8,15 +8,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from longspan.models.parts.losses import IGNORED
-from longspan.models.publishing import NAME
 from longspan.report import count, scores_table
-from longspan.report.card import CardParts
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
 from longspan.tasks.base.corpora import documents_table
-from longspan.tasks.base.options import CorpusData
-from longspan.tasks.base.task import Recipe
-from longspan.tasks.masked_words.options import TrainingOptions
 
 #: Tokens on either side of a masked one that are shown.
 _AROUND = 24
@@ -72,42 +67,3 @@ def mistakes(
         }
 
     return Mistakes.ranked("nats", np.where(found == wanted, np.nan, losses), tell)
-
-
-def card_parts(recipe: Recipe[CorpusData, TrainingOptions]) -> CardParts:
-    """Return what the model card says about a model that fills in masked words."""
-    options = recipe.options
-    return CardParts(
-        description=f"A model that fills in masked words, trained with the recipe `{recipe.name}`.",
-        made=f", trained on rows of {count(options.segment_length)} tokens, of which {options.masked_share:.0%} were "
-        f"masked in {options.masking}.",
-        results=_RESULTS,
-        use=_USE,
-        limitations=_LIMITATIONS,
-        pipeline_tag="fill-mask",
-        metrics=("perplexity", "accuracy"),
-    )
-
-
-_RESULTS = """\
-Scores are those of the masked tokens. Numbers of models with other tokens, or masked in another way, do not compare."""
-
-_USE = f"""\
-```python
-import longspan.models  # makes the architecture known to transformers
-from transformers import AutoModelForMaskedLM, AutoTokenizer
-
-{NAME}
-model = AutoModelForMaskedLM.from_pretrained(name)
-tokenizer = AutoTokenizer.from_pretrained(name, split_special_tokens=False)
-inputs = tokenizer("The film was<mask> to watch.", return_tensors="pt")
-best = model(**inputs).logits[inputs.input_ids == tokenizer.mask_token_id].argmax(-1)
-print(tokenizer.decode(best))
-```
-
-`longspan predict FOLDER FILE` fills in each `<mask>` in texts. Any recipe can start from it, with
-`model.start_from=FOLDER`."""
-
-_LIMITATIONS = """\
-The scores apply to text like its training data. What it fills in is plausible, not true, and repeats what is biased in
-its training data."""

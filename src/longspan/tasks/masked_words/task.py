@@ -24,8 +24,8 @@ from longspan.errors import UserError
 from longspan.explanations.question import Question
 from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.models.limits import check_length, too_long
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
 from longspan.tasks.base.corpora import DATA_HINT, documents_table, excerpt, read_corpus, text_column
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask
@@ -256,6 +256,7 @@ class MaskedWords(PipelineTask[MaskedScores, CorpusData, TrainingOptions, TextPr
     """Words that are masked in documents, from what is on both sides of them."""
 
     data_config = MaskedWordsData
+    hub = Hub("fill-mask", metrics=("perplexity", "accuracy"))
     pipeline_class = MaskPipeline
     trainer_class = MaskedTrainer
     training_options = TrainingOptions
@@ -323,6 +324,3 @@ class MaskedWords(PipelineTask[MaskedScores, CorpusData, TrainingOptions, TextPr
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe)

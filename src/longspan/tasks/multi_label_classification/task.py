@@ -18,13 +18,13 @@ from longspan.data.sources.loading import Splits
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, share
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Target, label_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Wrong, flag_errors
-from longspan.tasks.base.task import Baseline, Recipe, Task, baselines_in
+from longspan.tasks.base.task import Baseline, Task, baselines_in
 from longspan.tasks.multi_label_classification import baselines, report
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import (
@@ -68,6 +68,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
     """Any number of labels for each document, of any length."""
 
     data_config = MultiLabelData
+    hub = Hub("text-classification", ("multi-label-classification", "long-document"), ("f1",), {"micro_f1": "f1"})
     evaluation_options = EvaluationOptions
     data_hint = Task.data_hint
     scores = MultiLabelScores
@@ -170,9 +171,6 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe, result)
 
 
 def names(config: LongspanConfig) -> list[str]:

@@ -5,15 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, TrainingResult
+from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Recipe, Task
+from longspan.tasks.base.task import Task
 from longspan.tasks.question_answering.answers import Answered
-from longspan.tasks.question_answering.options import QuestionsData
 from longspan.tasks.question_answering.scores import AnswerScores, f1
 
 _COLUMNS = {
@@ -62,35 +58,3 @@ def evaluation_report(task: Task, evaluation: Evaluation[AnswerScores]) -> str:
         parts.append(table(["kind", "questions", "F1", "exact match"], kinds))
     parts.append(f"written to {evaluation.folder}")
     return "\n\n".join(parts)
-
-
-def card_parts(recipe: Recipe[QuestionsData, LengthTrainingOptions], result: TrainingResult[AnswerScores]) -> CardParts:
-    """Return what the model card says about a model that answers questions."""
-    scores = list(result.scores.values())[-1]
-    none = "" if scores.threshold is None else ", or that there is none"
-    length = recipe.data.max_length
-    kept = f"longer ones in windows of {length:,} tokens" if length else "whatever their length"
-    return CardParts(
-        description=f"A model trained with the recipe `{recipe.name}`, which answers questions about a document.",
-        made=f". It finds the span of a document that answers a question{none}.",
-        results="F1 and exact match are those of SQuAD's official scripts.",
-        use=_USE.format(name=NAME),
-        limitations=f"The scores apply to documents like those it was trained on, which are read in full, {kept}. Each "
-        "answer is a span of the document. It shares the biases of its training data.",
-        pipeline_tag="question-answering",
-        tags=("question-answering", "long-document"),
-        metrics=("f1", "exact_match"),
-    )
-
-
-_USE = """\
-```python
-import longspan.models  # makes the architecture known to transformers
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-
-{name}
-model = AutoModelForQuestionAnswering.from_pretrained(name)
-tokenizer = AutoTokenizer.from_pretrained(name)
-```
-
-`longspan predict FOLDER FILE` answers the questions of whole files."""

@@ -24,8 +24,8 @@ from longspan.errors import UserError
 from longspan.explanations.question import Question, Read
 from longspan.models import LongspanForQuestionAnswering
 from longspan.models.limits import limits
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction
 from longspan.results.scores import check_finite
 from longspan.tasks.base.case import Case, Target, no_place, number_of_class, texts_as_one
 from longspan.tasks.base.engine import (
@@ -235,6 +235,7 @@ class QuestionAnswering(PipelineTask[AnswerScores, QuestionsData, LengthTraining
     """The span of a document, of any length, that answers a question; or an empty answer."""
 
     data_config = QuestionsData
+    hub = Hub("question-answering", ("question-answering", "long-document"), ("f1", "exact_match"))
     pipeline_class = AnswerPipeline
     trainer_class = AnswerTrainer
     training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
@@ -307,9 +308,6 @@ class QuestionAnswering(PipelineTask[AnswerScores, QuestionsData, LengthTraining
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe, result)
 
 
 def _texts(training: Dataset) -> Iterator[str]:

@@ -9,12 +9,10 @@ import torch
 from datasets import Dataset
 
 from longspan.models import LongspanForRecommendation
-from longspan.models.publishing import NAME
 from longspan.report import scores_table
-from longspan.report.card import CardParts
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base.task import Recipe, Task
+from longspan.tasks.base.task import Task
 from longspan.tasks.recommendation.ranking import ItemVectors
 from longspan.tasks.recommendation.samples import Impressions, collate
 from longspan.tasks.recommendation.scores import RecommendationScores
@@ -139,32 +137,3 @@ def _ranked(shown: Any, logits: np.ndarray, catalogue: Dataset) -> Iterator[str]
     for rank, place in enumerate(order[:_CANDIDATES], 1):
         star = "*" if shown.labels[place] == 1 else " "
         yield f"    {rank:3} {star} {logits[place]:8.3f}  {catalogue[int(shown.candidates[place])]['title']}"
-
-
-def card_parts(recipe: Recipe) -> CardParts:
-    """Return what the model card says about a model that recommends."""
-    return CardParts(
-        description=f"A model trained with the recipe `{recipe.name}`, which ranks items for users.",
-        made=". From the earlier clicks of a user and the titles of items, it predicts which items the user is likely "
-        "to click next.",
-        results=_RESULTS,
-        use=_USE.format(name=NAME),
-        limitations="What users were shown in the training data was chosen by another system, whose habits the model "
-        "learns along with theirs. It shares the biases of its training data.",
-        tags=("recommendation", "news"),
-    )
-
-
-_RESULTS = """\
-AUC is the share of the pairs of a clicked and another candidate of the same impression that are in the right order;
-chance has 0.5. Where each impression has one candidate, it is that of each user."""
-
-_USE = """\
-```python
-from longspan import LongspanForRecommendation
-
-{name}
-model = LongspanForRecommendation.from_pretrained(name)
-```
-
-`longspan predict FOLDER FILE` ranks the candidates of impressions."""

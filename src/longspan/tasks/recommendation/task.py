@@ -26,8 +26,8 @@ from longspan.errors.hints import matches
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
 from longspan.report import count, share, table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation
 from longspan.results.outputs import write_json, write_text
 from longspan.tasks.base.case import Case, no_place
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
@@ -198,6 +198,7 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
     """Which of the items that a user is shown the user clicks, after all the user clicked before."""
 
     data_config = RecommendationData
+    hub = Hub(tags=("recommendation", "news"))
     pipeline_class = RankingPipeline
     trainer_class = RecommendationTrainer
     length_key = "data.history"
@@ -340,9 +341,6 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe)
 
 
 def describe(rows: Dataset) -> dict[str, Any]:

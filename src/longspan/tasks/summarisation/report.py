@@ -6,13 +6,10 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from longspan.models.publishing import NAME
 from longspan.report import count, scores_table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, TrainingResult
+from longspan.results import Evaluation
 from longspan.tasks.base.seq2seq.task import by_likelihood, data_table
-from longspan.tasks.base.task import Recipe
-from longspan.tasks.summarisation.scores import SIGNATURE, SummaryScores
+from longspan.tasks.summarisation.scores import SummaryScores
 
 
 def samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list[dict[str, Any]]:
@@ -60,43 +57,3 @@ def evaluation_report(evaluation: Evaluation[SummaryScores]) -> str:
         f"written to {evaluation.folder} (summaries.txt has all summaries)",
     ]
     return "\n\n".join(parts)
-
-
-def card_parts(recipe: Recipe, result: TrainingResult[SummaryScores]) -> CardParts:
-    """Return what the model card says about a model that summarises."""
-    return CardParts(
-        description=f"A summarisation model trained with the recipe `{recipe.name}`.",
-        made=f". It reads {_read(recipe)}, with a question in front if there is one, and writes summaries.",
-        results=f"ROUGE is `{SIGNATURE}`. Summaries were made with {recipe.options.beams} beams.",
-        use=_USE.format(name=NAME, beams=recipe.options.beams),
-        limitations="The scores apply to documents like its training data. Summaries may say what the document does "
-        "not say, or leave out what matters, however fluent they are. It shares the biases of its training data.",
-        pipeline_tag="summarization",
-        tags=("summarization", "long-document"),
-        metrics=("rouge",),
-    )
-
-
-def _read(recipe: Recipe) -> str:
-    """Return what is read of documents, in words."""
-    words = recipe.data.select_words
-    if not words:
-        return "whole documents"
-    return f"at most {count(words)} words of a document, its lines that match the question best"
-
-
-_USE = """\
-```python
-import longspan.models  # makes the architecture known to transformers
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-{name}
-model = AutoModelForSeq2SeqLM.from_pretrained(name)
-tokenizer = AutoTokenizer.from_pretrained(name)
-# Without a question, tokenizer(document, ...).
-read = tokenizer("A question?", "A long document.", return_tensors="pt", return_token_type_ids=False)
-ids = model.generate(**read, num_beams={beams}, no_repeat_ngram_size=3, max_new_tokens=256)
-print(tokenizer.batch_decode(ids, skip_special_tokens=True))
-```
-
-`longspan predict FOLDER FILE` summarises the documents of whole files."""

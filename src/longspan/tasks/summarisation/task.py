@@ -11,8 +11,8 @@ from datasets import Dataset, Value
 from longspan.data.columns.kept import Carried
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.formats.rows import Row
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, read_row
@@ -101,6 +101,7 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
     """A short text about each long document, perhaps for a question, by an encoder and a decoder."""
 
     data_config = SummaryData
+    hub = Hub("summarization", ("summarization", "long-document"), ("rouge",))
     pipeline_class = SummaryPipeline
     trainer_class = TargetTrainer
     training_options = TrainingOptions
@@ -167,9 +168,6 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe, result)
 
 
 def _as_text(found: SummaryPrediction) -> str:

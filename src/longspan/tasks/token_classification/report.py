@@ -5,13 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from datasets import Dataset
 
-from longspan.machine.printing import code_names
-from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, share, table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, TrainingResult
+from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base.task import Recipe, Task
+from longspan.tasks.base.task import Task
 from longspan.tasks.token_classification.scores import TokenScores
 from longspan.tasks.token_classification.trainer import Sentence
 
@@ -61,36 +58,3 @@ def evaluation_report(task: Task, evaluation: Evaluation[TokenScores]) -> str:
         f"written to {evaluation.folder}",
     ]
     return "\n\n".join(parts)
-
-
-def card_parts(recipe: Recipe, result: TrainingResult) -> CardParts:
-    """Return what the model card says about a token classifier."""
-    labels = result.details["labels"]
-    return CardParts(
-        description=f"A token classifier trained with the recipe `{recipe.name}`.",
-        made=f". It gives each word one of {code_names(labels)}.",
-        results="A span is right if its type and both of its ends are (seqeval, strict).",
-        use=_USE.format(name=NAME),
-        limitations=_LIMITATIONS,
-        pipeline_tag="token-classification",
-        metrics=("accuracy", "f1"),
-    )
-
-
-_USE = """\
-```python
-import longspan.models  # makes the architecture known to transformers
-from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
-
-{name}
-model = AutoModelForTokenClassification.from_pretrained(name)
-tokenizer = AutoTokenizer.from_pretrained(name)
-label = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="simple")
-print(label("Some text."))
-```
-
-`longspan predict FOLDER FILE` labels whole files."""
-
-_LIMITATIONS = """\
-The scores apply to words like those it was trained on, split as there. Its labels for another kind of text, or another
-language, may be wrong without a sign of it. It shares the biases of its training data."""

@@ -22,8 +22,8 @@ from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits
 from longspan.report import count, table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, check_outputs, predictions
@@ -152,6 +152,7 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
     """A label for each word of documents, of any length."""
 
     data_config = TokenData
+    hub = Hub("token-classification", metrics=("accuracy", "f1"))
     pipeline_class = WordPipeline
     trainer_class = TokenTrainer
     training_options = TrainingOptions
@@ -259,9 +260,6 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(self, evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe, result)
 
 
 def _names(config: LongspanConfig) -> list[str]:

@@ -7,13 +7,9 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from longspan.data.text.pairs import TARGET
-from longspan.models.publishing import NAME
 from longspan.report import count, scores_table, table
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, TrainingResult
+from longspan.results import Evaluation
 from longspan.tasks.base.seq2seq.task import by_likelihood, data_table
-from longspan.tasks.base.task import Recipe
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
 
 _BINS = 5
@@ -82,49 +78,6 @@ def evaluation_report(evaluation: Evaluation[TranslationScores]) -> str:
         f"written to {evaluation.folder} (translations.txt has all translations)",
     ]
     return "\n\n".join(parts)
-
-
-def card_parts(recipe: Recipe, result: TrainingResult[TranslationScores]) -> CardParts:
-    """Return what the model card says about a model that translates."""
-    scores = list(result.scores.values())[-1]
-    return CardParts(
-        description=f"A translation model trained with the recipe `{recipe.name}`.",
-        made=f". It translates from `{recipe.data.source_column}` to `{recipe.data.target_column}`.",
-        results="Scores are of whole texts, cased, by sacreBLEU: "
-        + ", ".join(f"`{signature}`" for signature in scores.signatures.values())
-        + f". Translations were made with {recipe.options.beams} beams.",
-        use=_use(recipe),
-        limitations="The scores apply to text like its training data. Translations may be wrong, or leave out what the "
-        "source says, however fluent they are. It shares the biases of its training data.",
-        pipeline_tag="translation",
-        tags=("translation",),
-        metrics=("bleu", "chrf"),
-    )
-
-
-def _use(recipe: Recipe) -> str:
-    """Return how a model is used with transformers, whose tokenizers of source and target may be two."""
-    target, loading = "tokenizer", ""
-    if not recipe.data.shared_vocabulary:
-        target, loading = "target_tokenizer", _LOADING_TARGET.format(folder=TARGET)
-    return _USE.format(name=NAME, beams=recipe.options.beams, target=target, loading=loading)
-
-
-_LOADING_TARGET = 'target_tokenizer = AutoTokenizer.from_pretrained(name, subfolder="{folder}")\n'
-_USE = """\
-```python
-import longspan.models  # makes the architecture known to transformers
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
-{name}
-model = AutoModelForSeq2SeqLM.from_pretrained(name)
-tokenizer = AutoTokenizer.from_pretrained(name)
-{loading}read = tokenizer(["A text."], return_tensors="pt")
-ids = model.generate(**read, num_beams={beams}, max_new_tokens=200)
-print({target}.batch_decode(ids, skip_special_tokens=True))
-```
-
-`longspan predict FOLDER FILE` translates whole files, line by line."""
 
 
 def draw_by_length(rows: Sequence[Mapping[str, float]], path: Path) -> None:

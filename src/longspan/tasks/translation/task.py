@@ -14,8 +14,8 @@ from longspan.data.text.offsets import spans
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import encode_counted
 from longspan.models.alignment import aligned_layers
-from longspan.report.card import CardParts
-from longspan.results import Evaluation, Prediction, TrainingResult
+from longspan.report.card import Hub
+from longspan.results import Evaluation, Prediction
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, read_row
@@ -119,6 +119,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
     """A text for each text, such as its translation, by an encoder and a decoder."""
 
     data_config = TranslationData
+    hub = Hub("translation", ("translation",), ("bleu", "chrf"))
     pipeline_class = TranslationPipeline
     trainer_class = TargetTrainer
     training_options = TrainingOptions
@@ -177,9 +178,6 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return report.evaluation_report(evaluation)
-
-    def card_parts(self, recipe: Recipe, result: TrainingResult) -> CardParts:
-        return report.card_parts(recipe, result)
 
 
 def _pharaoh(found: TranslationPrediction) -> str:

@@ -214,7 +214,7 @@ TEXT = {
         *("models/word_vectors.py", "models/parts/matching.py", "training/encoder_outputs.py"),
     ),
     "heads and tasks of texts": ("models/heads/", "models/wide/ranker.py", "tasks/", "verbs/report_words.py"),
-    "what recipes of texts share": ("recipes/starting.py", "recipes/synonyms.py"),
+    "what recipes of texts share": ("recipes/starting.py", "recipes/keys.py"),
     "programs of models of texts, and checkpoints of others": ("programs/", "convert/"),
     "the interface of transformers": ("models/model.py", "models/generation.py"),
     "inputs of any model of transformers": ("testing/models/",),

@@ -10,8 +10,7 @@ from transformers import TrainingArguments
 from longspan import LongspanConfig, mixers, recipes, tasks
 from longspan.errors import UserError, listing, nearest, suggestion
 from longspan.mixers.aliases import MEANT
-from longspan.recipes import keys
-from longspan.recipes.synonyms import KEYS, RECIPES
+from longspan.recipes import keys, recipe_files
 
 
 @pytest.mark.parametrize("name", tasks.names())
@@ -84,19 +83,16 @@ def test_meanings_are_read_from_docstrings_and_fields() -> None:
 
 
 def test_every_word_leads_to_a_key() -> None:
-    known = {
-        f"{table}.{key}"
-        for name in tasks.names()
-        for table in keys.TABLES
-        for key in keys.known(table, tasks.load(name))
-    }
-    assert {*KEYS.values()} <= known
-    # A word that is a key would never be asked for.
-    assert not {*KEYS} & {key.partition(".")[2] for key in known}
+    known = {key for name in tasks.names() for table in keys.TABLES for key in keys.known(table, tasks.load(name))}
+    assert {*keys.WORDS} <= known
+    words = [word for words in keys.WORDS.values() for word in words.split()]
+    # A word that is a key would never be looked up.
+    assert not {*words} & known
+    assert len({*words}) == len(words)
     assert {*MEANT.values()} <= {*mixers.names(), *mixers.aliases()}
     assert not {*MEANT} & {*mixers.names(), *mixers.aliases()}
-    assert {*RECIPES.values()} <= {*recipes.names()}
-    assert not {*RECIPES} & {*recipes.names()}
+    assert {*recipe_files.WORDS} <= {*recipes.names()}
+    assert not {*recipe_files.OTHER_NAMES} & {*recipes.names()}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from longspan import tasks
 from longspan.errors import UserError, listing, nearest
 from longspan.errors.hints import expectation
 from longspan.models.settings import PartSettings
-from longspan.recipes.synonyms import KEYS
 from longspan.tasks.base.options import ModelOptions
 from longspan.tasks.base.task import Task
 
@@ -57,6 +56,40 @@ UNWRITTEN_DEFAULTS: dict[str, Any] = {
     "optim": "adamw_torch_fused",
     "report_to": "none",
 }
+
+#: Usual words of other libraries by the key that means the same. Suggestions only: never accepted as keys.
+WORDS: dict[str, str] = {
+    "depth": "layer layers n_layer n_layers num_layers num_hidden_layers",
+    "dim": "d_model hidden hidden_dim hidden_size n_embd width",
+    "early_stopping_patience": "early_stopping patience",
+    "encoder": "backbone base_model model_name_or_path",
+    "feed_forward_dim": "d_ff dim_feedforward ffn_dim intermediate_size",
+    "gradient_accumulation_steps": "accumulation_steps grad_accum",
+    "heads": "attention_heads num_attention_heads",
+    "label_column": "label labels target",
+    "learning_rate": "lr",
+    "lr_scheduler_type": "schedule scheduler",
+    "max_grad_norm": "clip grad_clip gradient_clipping",
+    "max_length": "max_seq_len max_tokens seq_len seq_length sequence_length truncate",
+    "max_minutes": "budget minutes time time_budget",
+    "max_steps": "iterations max_iters n_steps num_steps steps",
+    "mixers": "mechanism mixer model",
+    "num_train_epochs": "epoch epochs max_epochs",
+    "optim": "optimizer",
+    "path": "data dataset file files folder",
+    "per_device_train_batch_size": "batch batch_size bs train_batch_size",
+    "seed": "random_seed random_state",
+    "segment_length": "block_size bptt context_length",
+    "test_fraction": "test_size test_split",
+    "text_column": "text title title_column",
+    "tokens": "tokeniser tokenizer",
+    "validation": "dev val valid",
+    "validation_fraction": "val_size validation_split",
+    "vocab_size": "vocab vocabulary",
+    "warmup_steps": "warmup",
+    "weight_decay": "wd",
+}
+_MEANT = {word: key for key, words in WORDS.items() for word in words.split()}
 
 #: The fields of `TrainingArguments` that people set most; `explained` leaves the others to transformers.
 USUAL = (
@@ -191,8 +224,7 @@ def meant(key: str, task: Task, table: str = "", also: Iterable[str] = ()) -> st
     """
     tables = sorted(TABLES, key=lambda other: other == table)
     names = {name: f"{other}.{name}" for other in tables for name in known(other, task)}
-    words = {word: target.partition(".")[2] for word, target in KEYS.items() if target in names.values()}
-    near = nearest(key, [*names, *also], words)
+    near = nearest(key, [*names, *also], _MEANT)
     return None if near is None else names.get(near, near)
 
 

@@ -9,12 +9,22 @@ from longspan.data.sources.files.opening import suffix
 from longspan.data.sources.formats.tables import FORMATS
 from longspan.errors import UserError, nearest, suggestion
 from longspan.mixers.aliases import MEANT
-from longspan.recipes.synonyms import RECIPES
 
 FOR_LABELS, FOR_TEXT = "classify", "model-text"
 """The recipes for data of one's own: with a label for each document, and without."""
 
 DEFAULT_TASK = "document_classification"
+
+#: Usual words by the recipe for them. Suggestions only.
+WORDS: dict[str, str] = {
+    "classify": "documents sentiment text_classification",
+    "masked-words": "bert masked_lm mlm pretraining",
+    "model-text": "gpt language language_model lm text_generation",
+    "multi-label": "tags",
+    "pairs": "duplicates nli paraphrases siamese",
+    "regression": "number numbers ratings",
+}
+OTHER_NAMES = {word: recipe for recipe, words in WORDS.items() for word in words.split()}
 
 _LARGEST = 1 << 20
 """No recipe has as many bytes."""
@@ -73,10 +83,10 @@ def _no_recipe(given: str, path: Path) -> UserError:
             f"expected a recipe, got the mixer {given!r}; did you mean '{FOR_LABELS} model.mixers={mixer}'?"
         )
     if path.suffix == ".toml":
-        near = nearest(path.stem, names(), RECIPES)
+        near = nearest(path.stem, names(), OTHER_NAMES)
         hint = f"did you mean {near!r}?" if near else "check the path."
         return UserError(f"there is no recipe file {given!r}; {hint}")
-    hint = suggestion(given, names(), meant=RECIPES, see="`longspan recipes`")
+    hint = suggestion(given, names(), meant=OTHER_NAMES, see="`longspan recipes`")
     return UserError(f"there is no recipe {given!r} (the path of a TOML file works too); {hint}")
 
 

@@ -7,8 +7,7 @@ from typing import Any
 from longspan import mixers, recipes, report
 from longspan.errors import UserError, suggestion
 from longspan.mixers.aliases import MEANT
-from longspan.recipes import keys, pages
-from longspan.recipes.synonyms import RECIPES
+from longspan.recipes import keys, pages, recipe_files
 
 
 def show(name: str, width: int | None = None) -> tuple[dict[str, Any], str]:
@@ -33,7 +32,7 @@ def show(name: str, width: int | None = None) -> tuple[dict[str, Any], str]:
         hint = suggestion(
             name,
             [*known, *recipes.names()],
-            meant={**MEANT, **RECIPES},
+            meant={**MEANT, **recipe_files.OTHER_NAMES},
             see="`longspan list` or `longspan recipes`",
         )
         hint = f"did you mean {homes[0]!r}?" if homes else hint

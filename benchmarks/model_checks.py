@@ -161,7 +161,7 @@ def faults_of(reports: list[ModelReport]) -> list[list[str]]:
 
 
 def section(reports: list[ModelReport], seconds: float) -> dict[str, Any]:
-    """Return the section of RESULTS.md."""
+    """Section of the results, as docs/results.py reads it."""
     machine = environment()
     versions = ", ".join(f"{name} {version}" for name, version in reports[0].versions.items())
     theirs = [report for report in reports if report.model != "longspan"]
@@ -187,6 +187,7 @@ def section(reports: list[ModelReport], seconds: float) -> dict[str, Any]:
     )
     return {
         "title": "Model checks",
+        "area": "model-checks",
         "position": 111,
         "what": f"`longspan check` on {len(theirs)} model types of transformers, tiny and with random weights: "
         f"{sum(len(report.failed) for report in theirs)} checks of {len(faulty)} types fail. Language models with "
@@ -223,7 +224,7 @@ def section(reports: list[ModelReport], seconds: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False, description=__doc__.partition("\n")[0])
     parser.add_argument("types", nargs="*", metavar="TYPE", help="model types (default: all)")
-    parser.add_argument("--json", type=Path, help="write the section of RESULTS.md here")
+    parser.add_argument("--json", type=Path, help="file for the section of the results")
     arguments = parser.parse_args()
     quieten_transformers()
     reports = checked(tuple(arguments.types) or TYPES)

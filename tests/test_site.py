@@ -33,7 +33,7 @@ NETWORK = {
     "urllib",
     "urllib3",
 }
-PAGES = sorted(path for folder in (".", "guides", "reference") for path in DOCS.glob(f"{folder}/*.md"))
+PAGES = sorted(path for folder in (".", "guides", "reference", "results") for path in DOCS.glob(f"{folder}/*.md"))
 CONTENTS = re.compile(r"^```\{toctree\}\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -134,8 +134,10 @@ def test_the_commands_of_a_guide_have_the_keys_they_name(guide: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
 def test_the_recipes_that_a_page_names_exist(page: Path) -> None:
-    named = re.findall(r"longspan (?:train|compare) ([a-z][a-z0-9-]*)(?=[\s`])", page.read_text(encoding="utf-8"))
-    assert {*named} <= {*recipes.names()}
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"longspan (?:train|compare) ([a-z][a-z0-9-]*)(?=[\s`])", text)
+    runs = re.findall(r"--run ([a-z][a-z0-9-]*)", text)
+    assert {*named} <= {*recipes.names(), *runs}
 
 
 def test_every_script_of_the_gallery_is_in_its_index() -> None:

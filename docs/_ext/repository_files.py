@@ -75,10 +75,11 @@ def _read(app: Sphinx, docname: str, source: list[str]) -> None:
 def _prepare(app: Sphinx) -> None:
     """Write the pages of all linked files before Sphinx looks for pages."""
     stubs = _stubs()
-    for page in [*DOCS.glob("*.md"), *DOCS.glob("guides/*.md"), *DOCS.glob("reference/*.md")]:
-        stub = next((file for file, own in stubs.items() if own == page), page)
-        if stub.suffix == ".md":
-            _relinked(stub.read_text(encoding="utf-8"), stub, page, stubs)
+    written = {page: file for file, page in stubs.items()}
+    for page in (page for folder in (".", "guides", "reference", "results") for page in DOCS.glob(f"{folder}/*.md")):
+        file = written.get(page, page)
+        if file.suffix == ".md":
+            _relinked(file.read_text(encoding="utf-8"), file, page, stubs)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

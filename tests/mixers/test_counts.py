@@ -5,6 +5,7 @@ import torch
 
 from longspan import mixers
 from longspan.mixers.base import Mixer
+from longspan.mixers.graph import Edges
 from longspan.mixers.local import Local
 
 # Those whose outputs do not depend on distances.
@@ -68,6 +69,6 @@ def test_edges_count_their_sources() -> None:
     edges = torch.tensor([[0, 0, 1], [0, 1, 1], [0, 2, 1], [0, 3, 3]]).T
     # Node 2 and its copy, node 4.
     twice = torch.cat((edges, torch.tensor([[0], [4], [1]])), 1)
-    expected = mixer(torch.cat((x, x[:, 2:3]), 1), edges=twice)[:, :4]
+    expected = mixer(torch.cat((x, x[:, 2:3]), 1), structure=Edges(twice))[:, :4]
     counts = torch.tensor([[1.0, 1.0, 2.0, 1.0]], dtype=torch.float64)
-    torch.testing.assert_close(mixer(x, edges=edges, counts=counts), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(mixer(x, structure=Edges(edges), counts=counts), expected, rtol=1e-10, atol=1e-10)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from longspan.errors import UserError
-from longspan.mixers.graph import Graph, naive
+from longspan.mixers.graph import Edges, Graph, naive
 from longspan.mixers.softmax import Softmax
 from longspan.ops.edges import batch_edges, chain
 
@@ -52,8 +52,8 @@ def dense(mixer: Graph, x: Tensor, edges: Tensor) -> Tensor:
 def test_is_dense_attention_masked_by_the_graph(graph: tuple[int, int, Tensor]) -> None:
     b, t, edges = graph
     mixer, x = build(), inputs(b, t)
-    torch.testing.assert_close(mixer(x, edges=edges), dense(mixer, x, edges))
-    torch.testing.assert_close(mixer(x, edges=edges), naive(mixer, x, edges=edges))
+    torch.testing.assert_close(mixer(x, structure=Edges(edges)), dense(mixer, x, edges))
+    torch.testing.assert_close(mixer(x, structure=Edges(edges)), naive(mixer, x, edges=Edges(edges)))
 
 
 @pytest.mark.parametrize(
@@ -74,11 +74,11 @@ def test_masked_nodes_neither_send_nor_receive(
     b, t, edges = graph
     mixer, x = build(**options), inputs(b, t)
     mask = torch.rand(b, t) < density
-    y = mixer(x, mask, edges=edges)
-    torch.testing.assert_close(y, naive(mixer, x, mask, edges))
+    y = mixer(x, mask, structure=Edges(edges))
+    torch.testing.assert_close(y, naive(mixer, x, mask, Edges(edges)))
     row, source, target = edges
     among_real = edges[:, mask[row, source] & mask[row, target]]
-    torch.testing.assert_close(y, mixer(x, edges=among_real) * mask.unsqueeze(-1))
+    torch.testing.assert_close(y, mixer(x, structure=Edges(among_real)) * mask.unsqueeze(-1))
 
 
 @pytest.mark.parametrize("score", ["dot", "additive"])
@@ -87,8 +87,8 @@ def test_features_of_edges_are_added_to_scores(score: str, graph: tuple[int, int
     b, t, edges = graph
     mixer, x = build(score=score, edge_width=3), inputs(b, t)
     features = torch.randn(edges.shape[1], 3, dtype=torch.float64)
-    y = mixer(x, edges=edges, edge_features=features)
-    torch.testing.assert_close(y, naive(mixer, x, edges=edges, edge_features=features))
+    y = mixer(x, structure=Edges(edges, features))
+    torch.testing.assert_close(y, naive(mixer, x, edges=Edges(edges, features)))
 
 
 def test_additive_scores_are_those_of_graph_attention_networks() -> None:
@@ -100,19 +100,19 @@ def test_additive_scores_are_those_of_graph_attention_networks() -> None:
     both = torch.cat((h.unsqueeze(1).expand(4, 4, -1, -1), h.unsqueeze(0).expand(4, 4, -1, -1)), 3)
     weights = torch.nn.functional.leaky_relu((both * a).sum(-1), 0.2).softmax(1)
     expected = torch.einsum("tsh,she->the", weights, h).flatten(1)
-    torch.testing.assert_close(mixer(x, edges=edges)[0], expected)
+    torch.testing.assert_close(mixer(x, structure=Edges(edges))[0], expected)
 
 
 def test_weights_of_edges_are_dropped_in_training() -> None:
     mixer, x = build(attention_dropout=0.5, bias=False), inputs(1, 6)
     edges = torch.cartesian_prod(torch.arange(1), torch.arange(6), torch.arange(6)).T
     mixer.eval()
-    whole = mixer(x, edges=edges).detach()
-    torch.testing.assert_close(whole, naive(mixer, x, edges=edges).detach())
+    whole = mixer(x, structure=Edges(edges)).detach()
+    torch.testing.assert_close(whole, naive(mixer, x, edges=Edges(edges)).detach())
     mixer.train()
     torch.manual_seed(0)
     with torch.no_grad():
-        drawn = torch.stack([mixer(x, edges=edges) for _ in range(500)])
+        drawn = torch.stack([mixer(x, structure=Edges(edges)) for _ in range(500)])
     # The mean of 500 draws, each off by about as much as the output itself.
     torch.testing.assert_close(drawn.mean(0), whole, atol=5 * float(drawn.std(0).max()) / 500**0.5, rtol=0)
 
@@ -130,39 +130,39 @@ def test_wrong_options(options: dict[str, Any], message: str) -> None:
 
 
 def test_features_must_fit() -> None:
-    with pytest.raises(UserError, match="edge_features of 3 numbers for each of 2 edges"):
-        build(edge_width=3)(inputs(1, 4), edges=torch.zeros(3, 2, dtype=torch.long), edge_features=torch.zeros(2, 2))
+    with pytest.raises(UserError, match="features of 3 numbers for each of 2 edges"):
+        build(edge_width=3)(inputs(1, 4), structure=Edges(torch.zeros(3, 2, dtype=torch.long), torch.zeros(2, 2)))
 
 
 def test_a_complete_graph_is_softmax_attention() -> None:
     mixer, full, x = build(), Softmax(DIM, heads=HEADS).double(), inputs(2, 6)
     full.load_state_dict(mixer.state_dict())
     everything = torch.cartesian_prod(torch.arange(2), torch.arange(6), torch.arange(6)).T
-    torch.testing.assert_close(mixer(x, edges=everything), full(x))
+    torch.testing.assert_close(mixer(x, structure=Edges(everything)), full(x))
 
 
 def test_without_edges_the_sequence_is_a_chain() -> None:
     mixer, x = build(), inputs(2, 7)
-    torch.testing.assert_close(mixer(x), mixer(x, edges=chain(2, 7)))
+    torch.testing.assert_close(mixer(x), mixer(x, structure=Edges(chain(2, 7))))
 
 
 def test_an_edge_given_twice_counts_once() -> None:
     mixer, x = build(), inputs(1, 3)
     edges = torch.tensor([[0, 0], [0, 1], [2, 2]])
-    torch.testing.assert_close(mixer(x, edges=edges.repeat(1, 3)), mixer(x, edges=edges))
-    torch.testing.assert_close(mixer(x, edges=edges.flip(1)), mixer(x, edges=edges))
+    torch.testing.assert_close(mixer(x, structure=Edges(edges.repeat(1, 3))), mixer(x, structure=Edges(edges)))
+    torch.testing.assert_close(mixer(x, structure=Edges(edges.flip(1))), mixer(x, structure=Edges(edges)))
 
 
 def test_a_node_without_edges_gives_zeros() -> None:
     """Known failure elsewhere: rows with nothing to attend to become uniform, or NaN."""
     mixer, x = build(bias=False), inputs(1, 4).requires_grad_()
-    y = mixer(x, edges=torch.tensor([[0], [0], [1]]))
+    y = mixer(x, structure=Edges(torch.tensor([[0], [0], [1]])))
     assert (y[:, [0, 2, 3]] == 0).all()
     assert (y[:, 1] != 0).any()
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()
-    assert (mixer(x, edges=torch.zeros(3, 0, dtype=torch.long)) == 0).all()
+    assert (mixer(x, structure=Edges(torch.zeros(3, 0, dtype=torch.long))) == 0).all()
 
 
 def test_a_batch_of_graphs_is_each_graph_alone() -> None:
@@ -172,9 +172,9 @@ def test_a_batch_of_graphs_is_each_graph_alone() -> None:
     x = torch.full((3, 7, DIM), 1e3, dtype=torch.float64)
     mask = torch.arange(7) < torch.tensor(sizes).unsqueeze(1)
     x[mask] = torch.cat(nodes, 1)[0]
-    y = mixer(x, mask, edges=batch_edges(edges))
+    y = mixer(x, mask, structure=Edges(batch_edges(edges)))
     for row, size in enumerate(sizes):
-        alone = mixer(nodes[row], edges=batch_edges([edges[row]]))
+        alone = mixer(nodes[row], structure=Edges(batch_edges([edges[row]])))
         torch.testing.assert_close(y[row : row + 1, :size], alone)
 
 
@@ -182,8 +182,8 @@ def test_the_order_of_nodes_and_of_edges_means_nothing() -> None:
     mixer, x, edges = build(), inputs(1, 9), torch.randint(9, (2, 30))
     order = torch.randperm(9)
     number = order.argsort()
-    y = mixer(x, edges=batch_edges([edges]))
-    moved = mixer(x[:, order], edges=batch_edges([number[edges[:, torch.randperm(30)]]]))
+    y = mixer(x, structure=Edges(batch_edges([edges])))
+    moved = mixer(x[:, order], structure=Edges(batch_edges([number[edges[:, torch.randperm(30)]]])))
     torch.testing.assert_close(moved, y[:, order])
 
 
@@ -192,18 +192,18 @@ def test_edges_between_packed_documents_do_not_count() -> None:
     document_ids = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2]).expand(2, 8)
     both = batch_edges([edges, edges])
     within = edges[:, document_ids[0, edges[0]] == document_ids[0, edges[1]]]
-    packed = mixer(x, document_ids=document_ids, edges=both)
-    torch.testing.assert_close(packed, mixer(x, edges=batch_edges([within, within])))
+    packed = mixer(x, document_ids=document_ids, structure=Edges(both))
+    torch.testing.assert_close(packed, mixer(x, structure=Edges(batch_edges([within, within]))))
     mask = torch.rand(2, 8) > 0.3
-    expected = mixer(x, mask, edges=batch_edges([within, within]))
-    torch.testing.assert_close(mixer(x, mask, document_ids=document_ids, edges=both), expected)
+    expected = mixer(x, mask, structure=Edges(batch_edges([within, within])))
+    torch.testing.assert_close(mixer(x, mask, document_ids=document_ids, structure=Edges(both)), expected)
 
 
 @pytest.mark.parametrize("wrong", [[1, 0, 0], [0, 4, 0], [0, 0, 4], [0, -1, 0]])
 def test_edges_of_nodes_that_are_not_there_are_named(wrong: list[int]) -> None:
     edges = torch.tensor([[0, 0, 0], wrong]).T
     with pytest.raises(UserError, match="rows below 1, and sources and targets below 4"):
-        build()(inputs(1, 4), edges=edges)
+        build()(inputs(1, 4), structure=Edges(edges))
 
 
 def test_heads_must_divide_dim() -> None:
@@ -229,14 +229,14 @@ def test_65536_nodes_cost_their_edges() -> None:
     mixer, x = Graph(DIM, heads=HEADS), torch.randn(1, 65536, DIM).requires_grad_()
     edges = batch_edges([torch.randint(65536, (2, 200_000))])
     with Largest() as largest:
-        y = mixer(x, edges=edges)
+        y = mixer(x, structure=Edges(edges))
         y.sum().backward()
     assert largest.size <= 200_000 * DIM
     node = int(edges[2, 0])
     its = edges[:, edges[2] == node]
     nodes = torch.cat((its[1], torch.tensor([node])))
     renumbered = batch_edges([torch.stack((torch.arange(its.shape[1]), torch.full((its.shape[1],), its.shape[1])))])
-    torch.testing.assert_close(y[:, node], mixer(x[:, nodes], edges=renumbered)[:, -1])
+    torch.testing.assert_close(y[:, node], mixer(x[:, nodes], structure=Edges(renumbered))[:, -1])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -244,11 +244,11 @@ def test_scores_of_ten_thousand_are_right(dtype: torch.dtype) -> None:
     """Known failure elsewhere: unshifted exp is infinite at 89 in float32 and bfloat16."""
     mixer, edges = build().to(dtype), batch_edges([torch.randint(9, (2, 40))])
     x = (inputs(1, 9) * 300).to(dtype).requires_grad_()
-    y = mixer(x, edges=edges)
+    y = mixer(x, structure=Edges(edges))
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()
-    rows = mixer.double()(x.double(), edges=edges)
+    rows = mixer.double()(x.double(), structure=Edges(edges))
     if dtype == torch.float32:
         torch.testing.assert_close(y.double() / 300, rows / 300, rtol=1e-3, atol=1e-3)
 
@@ -259,9 +259,11 @@ def test_compiles_with_edges() -> None:
     mixer, x, edges = build(), inputs(2, 6), torch.cat((torch.randint(2, (1, 30)), torch.randint(6, (2, 30))))
     mask = torch.rand(2, 6) > 0.2
     compiled = torch.compile(mixer, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x, mask, edges=edges), mixer(x, mask, edges=edges))
-    program = torch.export.export(mixer, (x, mask), {"edges": edges})
-    torch.testing.assert_close(program.module()(x, mask, edges=edges), mixer(x, mask, edges=edges))
+    torch.testing.assert_close(compiled(x, mask, structure=Edges(edges)), mixer(x, mask, structure=Edges(edges)))
+    program = torch.export.export(mixer, (x, mask), {"structure": Edges(edges)})
+    torch.testing.assert_close(
+        program.module()(x, mask, structure=Edges(edges)), mixer(x, mask, structure=Edges(edges))
+    )
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
@@ -278,7 +280,7 @@ def test_a_layer_of_the_paper_equals_that_of_pyg(heads: int) -> None:
     x = inputs(1, 9)[0]
     source, target = torch.randint(9, (2, 40), generator=torch.Generator().manual_seed(0)).unique(dim=1)
     ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
-    one = mixer(ours[None], edges=torch.stack([torch.zeros_like(source), source, target]))[0]
+    one = mixer(ours[None], structure=Edges(torch.stack([torch.zeros_like(source), source, target])))[0]
     other = rival(theirs, torch.stack([source, target]))
     torch.testing.assert_close(one, other)
     one.square().sum().backward()

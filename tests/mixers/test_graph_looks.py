@@ -10,7 +10,7 @@ from test_graph import DIM, HEADS, Largest, build, graphs, inputs
 from torch import Tensor
 
 from longspan.errors import UserError
-from longspan.mixers.graph import Graph
+from longspan.mixers.graph import Edges, Graph
 from longspan.ops.edges import batch_edges, edge_attention_naive, edge_weights
 
 FORMS: list[dict[str, Any]] = [
@@ -40,7 +40,7 @@ def test_outputs_follow_from_the_weights_of_edges(
     mixer, x, draw = build(**options), inputs(b, t), torch.Generator().manual_seed(seed)
     mask = torch.rand(b, t, generator=draw) > 0.3
     features = torch.randn(edges.shape[1], mixer.edge_width, generator=draw).double() if mixer.edge_width else None
-    along: dict[str, Any] = {"edges": edges, "edge_features": features}
+    along: dict[str, Any] = {"structure": Edges(edges, features)}
     y = mixer(x, mask, **along)
     hidden = x.masked_fill(~mask.unsqueeze(-1), float("nan"))
     whole = mixer.look(hidden, mask, **along)
@@ -61,7 +61,7 @@ def test_neighbours_are_named_by_their_weights() -> None:
     """A star: the middle reads its leaves and nothing else; the largest product of query and key comes first."""
     mixer, x = build(), inputs(1, 6)
     edges = batch_edges([torch.tensor([[0, 1, 2, 4], [3, 3, 3, 5]])])
-    (found,) = mixer.look(x, at=3, edges=edges).strongest("attention", 2)
+    (found,) = mixer.look(x, at=3, structure=Edges(edges)).strongest("attention", 2)
     query, key = (part(x)[0].unflatten(1, (HEADS, -1)) for part in (mixer.query, mixer.key))
     weights = ((query[3] * key[:3]).sum(2) / (DIM // HEADS) ** 0.5).softmax(0).mean(1)
     expected = weights.argsort(descending=True)[:2].tolist()
@@ -69,7 +69,7 @@ def test_neighbours_are_named_by_their_weights() -> None:
     torch.testing.assert_close(
         torch.tensor([weight for _, weight in found]).double(), weights[expected], rtol=1e-6, atol=0
     )
-    assert mixer.look(x, at=2, edges=edges).strongest("attention") == [[]]
+    assert mixer.look(x, at=2, structure=Edges(edges)).strongest("attention") == [[]]
 
 
 def test_weights_of_edges_are_those_that_attention_uses() -> None:
@@ -88,15 +88,15 @@ def test_looks_at_65536_nodes_cost_their_edges() -> None:
     edges = batch_edges([torch.randint(65536, (2, 200_000), generator=torch.Generator().manual_seed(1))])
     for at in (None, int(edges[2, 0])):
         with Largest() as largest, torch.no_grad():
-            mixer.look(x, at=at, edges=edges)
+            mixer.look(x, at=at, structure=Edges(edges))
         assert largest.size <= 200_000 * DIM
 
 
 def test_mistakes_are_one_sentence() -> None:
     mixer, x = build(), inputs(1, 4)
     with pytest.raises(UserError, match="expected a position of a row of 4, got 4"):
-        mixer.look(x, at=4, edges=batch_edges([torch.tensor([[0], [1]])]))
+        mixer.look(x, at=4, structure=Edges(batch_edges([torch.tensor([[0], [1]])])))
     with pytest.raises(UserError, match="edge"):
-        mixer.look(x, at=0, edges=torch.tensor([[0], [9], [1]]))
+        mixer.look(x, at=0, structure=Edges(torch.tensor([[0], [9], [1]])))
     with pytest.raises(UserError, match="expected a mixer that continues from a state, got graph"):
-        mixer.look(x, at=0, edges=batch_edges([torch.tensor([[0], [1]])]), state=())
+        mixer.look(x, at=0, structure=Edges(batch_edges([torch.tensor([[0], [1]])])), state=())

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from longspan import LongspanForSequenceClassification, LongspanModel, UserError
 from longspan.data.batches.streams import Stream, pad
+from longspan.mixers.graph import Edges
 
 STREAMS = {"input_ids": Stream(mask="attention_mask"), "edges": Stream(width=2, joined=True)}
 #: A star whose middle hears all others, and a ring in one direction.
@@ -22,8 +23,13 @@ def build(head: Any = LongspanModel, **changes: Any) -> Any:
     return head(head.configured(**shape | {"position": "none"} | changes)).double().eval()
 
 
+def batch_of(*graphs: dict[str, Any], side: str = "right") -> dict[str, Any]:
+    batch: dict[str, Any] = pad(graphs, STREAMS, side)
+    return {"structure": Edges(batch.pop("edges")), **batch}
+
+
 def read(model: Any, *graphs: dict[str, Any], side: str = "right") -> list[Tensor]:
-    batch = pad(graphs, STREAMS, side)
+    batch = batch_of(*graphs, side=side)
     found = model(**batch).last_hidden_state
     return [row[real.bool()] for row, real in zip(found, batch["attention_mask"], strict=True)]
 
@@ -44,7 +50,7 @@ def test_a_node_hears_those_with_edges_to_it_and_no_others() -> None:
     assert [not torch.equal(a, b) for a, b in zip(before[0], after[0], strict=True)] == [True, False, False, True]
     assert torch.equal(before[1], after[1])
     # Not a chain.
-    chain = {name: tensor for name, tensor in pad([STAR], STREAMS).items() if name != "edges"}
+    chain = batch_of(STAR) | {"structure": None}
     assert not torch.allclose(model(**chain).last_hidden_state[0], before[0])
 
 
@@ -61,7 +67,7 @@ def test_padding_and_batch_mates_change_nothing(mixers: list[str], side: str) ->
 
 def test_edges_reach_the_head_and_survive_checkpointing() -> None:
     model = build(LongspanForSequenceClassification, num_labels=2, depth=2)
-    batch = pad([{**STAR, "labels": 0}, {**RING, "labels": 1}], STREAMS)
+    batch = batch_of({**STAR, "labels": 0}, {**RING, "labels": 1})
     model(**batch).loss.backward()
     wanted = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     assert wanted["longspan.backbone.blocks.0.mixer.query.weight"].any()
@@ -73,11 +79,11 @@ def test_edges_reach_the_head_and_survive_checkpointing() -> None:
 
 
 def test_nobody_reads_edges_in_vain() -> None:
-    batch = pad([STAR], STREAMS)
-    with pytest.raises(UserError, match="a mixer that takes the edges of a graph, such as graph, got none"):
+    batch = batch_of(STAR)
+    with pytest.raises(UserError, match="a mixer that reads Edges, such as graph for the edges of graphs, got none"):
         build(mixers=["softmax"])(**batch)
-    with pytest.raises(UserError, match="either edges of a graph or states"):
+    with pytest.raises(UserError, match="either a structure or states"):
         build(mixers=["softmax"], causal=True)(**batch, use_cache=True)
-    wrong = batch | {"edges": torch.tensor([[0], [4], [0]])}
+    wrong = batch | {"structure": Edges(torch.tensor([[0], [4], [0]]))}
     with pytest.raises(UserError, match="sources and targets below 4"):
         build()(**wrong)

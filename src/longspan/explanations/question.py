@@ -164,8 +164,8 @@ def looks(model: PreTrainedModel, batch: Mapping[str, Tensor], at: int | None = 
     found: list[Look] = []
 
     def look(mixer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        # Without a graph, its mixers read a chain.
-        along = {name: options[name] for name in ("edges", "edge_features") if options.get(name) is not None}
+        # Of a graph, without which its mixers read a chain.
+        along = {"structure": options["structure"]} if "structure" in options else {}
         found.append(mixer.look(*arguments[:2], at=at, **along))
 
     # Layers that share weights have the same mixer, which is called for each.

@@ -46,7 +46,8 @@ class Description:
         aliases: other names of it.
         summary, cost, source, docstring: the class's docstring and parts of it, for people to read.
         options: the options and their defaults.
-        causal, streaming, context, weights, packing, edges: see `Capabilities`.
+        causal, streaming, context, weights, packing: see `Capabilities`.
+        edges: whether it reads what joins positions, such as the edges of a graph (`Capabilities.structure`).
     """
 
     name: str
@@ -133,7 +134,7 @@ def describe(name: str) -> Description:
         context=able.context,
         weights=able.weights,
         packing=able.packing,
-        edges=able.edges,
+        edges=able.structure is not None,
     )
 
 

@@ -13,7 +13,7 @@ class Capabilities:
         context: x may attend to another sequence instead of itself (cross attention).
         weights: cross attention has a weight for each position of the context and each of x (`context_weights`).
         packing: one row may hold several documents (`document_ids`).
-        edges: `forward` takes the edges of a graph.
+        structure: class of the `structure` that `forward` takes, such as `longspan.mixers.graph.Edges`; None for none.
         counts: `mix` and `mix_context` take masks of counts (`longspan.ops.counts`); without it, counts scale the
             inputs.
         looks: it shows how it reads a row (`look`), and reproduces its outputs from that.
@@ -24,6 +24,6 @@ class Capabilities:
     context: bool = False
     weights: bool = False
     packing: bool = True
-    edges: bool = False
+    structure: type | None = None
     counts: bool = False
     looks: bool = False

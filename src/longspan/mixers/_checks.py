@@ -87,6 +87,18 @@ def check_counts(
             )
 
 
+def check_structure(name: str, kind: type | None, structure: Any, context: Tensor | None, state: Any) -> None:
+    """Raise UserError unless a structure is of the `kind` that a mixer reads, and of whole rows of one sequence."""
+    if kind is None:
+        raise UserError(
+            f"{name} expected no structure, as it reads none, got one; choose another mixer or leave it out."
+        )
+    if not isinstance(structure, kind):
+        raise UserError(f"{name} expected {kind.__name__} as structure, got {type(structure).__name__}; convert it.")
+    if context is not None or state is not None:
+        raise UserError(f"{name} expected either a structure or a context or state, got both; leave one of them out.")
+
+
 def check_length(name: str, max_length: int | None, x: Tensor, mask: Tensor | None) -> None:
     """Raise UserError when a row has more real positions than `max_length`."""
     longest = x.shape[1]

@@ -17,6 +17,7 @@ and, where its `capabilities` say so,
     state_size, reset, bounded_state                where a state grows                         (streaming)
     look_at(x, mask, at, state), pool_look          how it reads a row (`mixers._looks`)        (looks)
     mix_documents(x, mask, document_ids)            packed rows, where one row per document is not the best way
+    mix_along(x, mask, structure, document_ids)     rows of a graph, say                        (structure)
 
 `Mixer.forward` and `Mixer.step` surround them with what all mixers have in common: checks, padding, empty inputs,
 packing. `longspan.testing.check_mixer` checks a mixer against the whole contract.
@@ -90,6 +91,7 @@ class Mixer(Looks, nn.Module, ABC):
         state: State | None = None,
         counts: Float[Tensor, "b n"] | None = None,
         context_counts: Float[Tensor, "b m"] | None = None,
+        structure: Any = None,
     ) -> Float[Tensor, "b n d"] | tuple[Float[Tensor, "b n d"], State]:
         """Mix whole sequences.
 
@@ -105,13 +107,17 @@ class Mixer(Looks, nn.Module, ABC):
             counts: how often each position counts in what others read of it, 1 by default. 2 is as if it were there
                 twice, and 0 removes it, as the mask does. Outputs are differentiable in them.
             context_counts: the same for the context.
+            structure: what joins positions besides their order, of the class `capabilities.structure`, such as the
+                `longspan.mixers.graph.Edges` of a graph. It goes with neither a context nor a state.
 
         Raises:
             UserError: for a wrong shape or type, counts with a state or packed documents, a row longer than
-                `max_length`, a context or packed documents that this mixer does not support, or both at once;
-                ValueError when the tokens of a document are not contiguous.
+                `max_length`, a context, packed documents or a structure that this mixer does not support, or a context
+                together with one of the others; ValueError when the tokens of a document are not contiguous.
         """
         _checks.check_rows(self._name, self.dim, x, mask)
+        if structure is not None:
+            _checks.check_structure(self._name, self.capabilities.structure, structure, context, state)
         if counts is not None or context_counts is not None:
             _checks.check_counts(self._name, (x, counts), (context, context_counts), document_ids, state)
         if state is not None:
@@ -125,6 +131,8 @@ class Mixer(Looks, nn.Module, ABC):
         if not x.shape[0] or not x.shape[1]:
             return x
         x, mask = self._counted(zero_padding(x, mask), mask, counts)
+        if structure is not None:
+            return zero_padding(self.mix_along(x, mask, structure, document_ids), mask)
         if document_ids is not None:
             return zero_padding(self.mix_documents(x, mask, document_ids), mask)
         if context is None:
@@ -316,6 +324,10 @@ class Mixer(Looks, nn.Module, ABC):
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
         """Return the outputs of packed rows; by default each document temporarily becomes a separate row."""
         return by_document(self._mix, x, document_ids, mask)
+
+    def mix_along(self, x: Tensor, mask: Tensor | None, structure: Any, document_ids: Tensor | None) -> Tensor:
+        """Return the outputs of rows, packed or not, whose positions `structure` joins; otherwise as `mix`."""
+        raise NotImplementedError(f"{self._name} declares that it reads a structure, and must implement mix_along")
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> State:
         """Return what `init_state` does."""

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers._checks import check_counts, check_documents, check_rows
 from longspan.mixers._looks import Look, pooled
 from longspan.mixers.base import Capabilities, Mixer
 from longspan.ops.counts import counting, log_counts, present
@@ -25,11 +24,23 @@ from longspan.ops.edges import (
 )
 from longspan.ops.execution import by_hand, exporting
 from longspan.ops.heads import head_width
-from longspan.ops.packing import zero_padding
 
 SCORES = ("dot", "additive")
 SLOPE = 0.2
 """That of negative numbers in the scores of the paper."""
+
+
+class Edges(NamedTuple):
+    """The edges of a batch of graphs.
+
+    Attributes:
+        ends: (3, n), for each edge its row in the batch, its source and its target, which attends to the source. Nodes
+            are numbered from 0 in each row, padding included.
+        features: (n, f), numbers of each edge; None for edges that are all alike.
+    """
+
+    ends: Int[Tensor, "3 n"]
+    features: Float[Tensor, "n f"] | None = None
 
 
 class Graph(Mixer):
@@ -61,14 +72,14 @@ class Graph(Mixer):
         output_projection: whether heads are mixed by W_o; without it their concatenation is the output.
         score: "dot" or "additive": what the weights of edges are computed from.
         attention_dropout: probability with which weights of edges are zeroed in training.
-        edge_width: number of features of each edge, which `edge_features` has; 0 for none.
+        edge_width: number of features of each edge (`Edges.features`); 0 for none.
 
     Raises:
         UserError: when `heads` does not divide `dim`, for an unknown score, and at call time when edges name rows or
             nodes that `x` lacks (not checked in compiled programs), or features that do not fit.
     """
 
-    capabilities = Capabilities(edges=True, counts=True, looks=True)
+    capabilities = Capabilities(structure=Edges, counts=True, looks=True)
 
     def __init__(
         self,
@@ -103,47 +114,24 @@ class Graph(Mixer):
         self.output = nn.Linear(dim, dim, bias=bias) if output_projection else nn.Identity()
         self.edge_bias = nn.Linear(edge_width, heads, bias=False) if edge_width else None
 
-    def forward(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        *,
-        document_ids: Int[Tensor, "b t"] | None = None,
-        edges: Int[Tensor, "3 n"] | None = None,
-        edge_features: Float[Tensor, "n f"] | None = None,
-        **others: Any,
-    ) -> Float[Tensor, "b t d"] | tuple[Float[Tensor, "b t d"], Any]:
-        """Mix along `edges`: for each its row in the batch, its source and its target, which attends to the source.
-
-        `edge_features` has `edge_width` numbers for each of them. Edges from one document of `document_ids` to another
-        do not count. For everything else see `Mixer.forward`.
-        """
-        if edges is None or not x.shape[0] or not x.shape[1]:
-            return super().forward(x, mask, document_ids=document_ids, **others)
-        check_rows("graph", self.dim, x, mask)
-        check_documents("graph", self.capabilities.packing, x, document_ids)
-        counts = others.pop("counts", None)
-        if counts is not None:
-            check_counts("graph", (x, counts), (None, None), document_ids, None)
-        if others:
-            raise TypeError(f"graph takes no {', '.join(others)} together with edges")
-        x, mask = self._counted(zero_padding(x, mask), mask, counts)
-        b, t, _ = x.shape
-        source, target, keep, order = self._ordered(b, t, edges, edge_features)
-        if edge_features is not None and order is not None:
-            edge_features = edge_features[order]
-        if document_ids is not None:
-            within = document_ids.flatten()[source] == document_ids.flatten()[target]
-            keep = within if keep is None else keep & within
-        return zero_padding(self._along(x, mask, source, target, keep, edge_features), mask)
-
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         rows, length = x.shape[:2]
         if exporting():
             source, target, keep = chain_of_any_length(rows, length, x.device)
-            return self._along(x, mask, source, target, keep)
+            return self._attend(x, mask, source, target, keep)
         row, source, target = chain(rows, length, x.device)
-        return self._along(x, mask, row * length + source, row * length + target, None)
+        return self._attend(x, mask, row * length + source, row * length + target, None)
+
+    def mix_along(self, x: Tensor, mask: Tensor | None, structure: Edges, document_ids: Tensor | None) -> Tensor:
+        """Edges from one document to another do not count."""
+        source, target, keep, order = self._ordered(x.shape[0], x.shape[1], structure)
+        features = structure.features
+        if features is not None and order is not None:
+            features = features[order]
+        if document_ids is not None:
+            within = document_ids.flatten()[source] == document_ids.flatten()[target]
+            keep = within if keep is None else keep & within
+        return self._attend(x, mask, source, target, keep, features)
 
     def look(
         self,
@@ -152,20 +140,19 @@ class Graph(Mixer):
         *,
         at: int | None = None,
         state: Any = None,
-        edges: Int[Tensor, "3 n"] | None = None,
-        edge_features: Float[Tensor, "n f"] | None = None,
+        structure: Edges | None = None,
     ) -> Look:
-        """Return how rows are read along `edges`, as `forward` takes them: also `Look.edges`, the weights of these.
+        """Return how rows are read along the edges of `structure`: also `Look.edges`, the weights of these.
 
         "attention" is what the node `at` attends to; of whole rows the mean over all nodes. For everything else see
         `Mixer.look`. Memory: that of `forward`, and a number for each edge and head.
         """
-        if edges is None:
+        if structure is None:
             return super().look(x, mask, at=at, state=state)
-        return self._look(x, mask, at, state, partial(self._look_along, edges=edges, edge_features=edge_features))
+        return self._look(x, mask, at, state, partial(self._look_along, edges=structure))
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
-        return replace(self._look_along(x, mask, at, chain(x.shape[0], x.shape[1], x.device)), edges=None)
+        return replace(self._look_along(x, mask, at, Edges(chain(x.shape[0], x.shape[1], x.device))), edges=None)
 
     def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
         values = self.value(x).unflatten(2, (self.heads, -1))
@@ -179,7 +166,7 @@ class Graph(Mixer):
         scores = 0 if self.score == "dot" else 4 * length * self.dim
         return 2 * projections * length * self.dim**2 + scores
 
-    def _along(
+    def _attend(
         self,
         x: Tensor,
         mask: Tensor | None,
@@ -227,14 +214,19 @@ class Graph(Mixer):
             bias = counted if bias is None else bias + counted
         return query, key, value, keep, bias
 
-    def _ordered(
-        self, b: int, t: int, edges: Tensor, features: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Return sources and targets, numbered across all rows, which edges count, and their order if it changed."""
-        self._check_features(edges, features)
+    def _ordered(self, b: int, t: int, edges: Edges) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Return sources and targets, numbered across all rows, which edges count, and their order if it changed.
+
+        Raises UserError for edges of nodes that are not there, and for features that do not fit.
+        """
+        row, source, target = edges.ends
+        if edges.features is not None and edges.features.shape != (len(row), self.edge_width):
+            raise UserError(
+                f"graph expected features of {self.edge_width} numbers for each of {len(row)} edges, got the shape "
+                f"{tuple(edges.features.shape)}; give as many, and build the mixer with edge_width."
+            )
         if by_hand():
-            _check_edges(edges, b, t)
-        row, source, target = edges
+            _check_nodes(edges.ends, b, t)
         source, target = row * t + source, row * t + target
         if by_hand() and in_order(source, target):
             return source, target, None, None
@@ -242,18 +234,11 @@ class Graph(Mixer):
         source, target = source[order], target[order]
         return source, target, new_ones(source, target), order
 
-    def _look_along(
-        self,
-        x: Tensor,
-        mask: Tensor | None,
-        at: Tensor | None,
-        edges: Tensor,
-        edge_features: Tensor | None = None,
-    ) -> Look:
+    def _look_along(self, x: Tensor, mask: Tensor | None, at: Tensor | None, edges: Edges) -> Look:
         b, t, _ = x.shape
-        source, target, keep, order = self._ordered(b, t, edges, edge_features)
+        source, target, keep, order = self._ordered(b, t, edges)
         order = torch.arange(len(source), device=x.device) if order is None else order
-        features = None if edge_features is None else edge_features[order]
+        features = None if edges.features is None else edges.features[order]
         query, key, _, keep, bias = self._scored(x, mask, source, target, keep, features)
         weights = edge_weights(query, key, source, target, keep, bias)
         into = weights.new_zeros(b * t, self.heads)
@@ -268,18 +253,8 @@ class Graph(Mixer):
     def _heads(self, projected: Tensor) -> Tensor:
         return projected.flatten(0, 1).unflatten(1, (self.heads, -1))
 
-    def _check_features(self, edges: Tensor, features: Tensor | None) -> None:
-        """Raise UserError unless features fit the edges and this mixer; without any, edges are all alike."""
-        if features is None:
-            return
-        if features.shape != (edges.shape[1], self.edge_width):
-            raise UserError(
-                f"graph expected edge_features of {self.edge_width} numbers for each of {edges.shape[1]} edges, got "
-                f"the shape {tuple(features.shape)}; give as many, and build the mixer with edge_width."
-            )
 
-
-def _check_edges(edges: Tensor, rows: int, nodes: int) -> None:
+def _check_nodes(edges: Tensor, rows: int, nodes: int) -> None:
     """Raise UserError when an edge's row, source or target is not there."""
     limits = torch.tensor([[rows], [nodes], [nodes]], device=edges.device)
     if bool(((edges < 0) | (edges >= limits)).any()):
@@ -291,18 +266,13 @@ def _check_edges(edges: Tensor, rows: int, nodes: int) -> None:
         )
 
 
-def naive(
-    mixer: Graph,
-    x: Tensor,
-    mask: Tensor | None = None,
-    edges: Tensor | None = None,
-    edge_features: Tensor | None = None,
-) -> Tensor:
-    """Compute `mixer(x, mask, edges=edges, edge_features=edge_features)` from the equations, node by node."""
+def naive(mixer: Graph, x: Tensor, mask: Tensor | None = None, edges: Edges | None = None) -> Tensor:
+    """Compute `mixer(x, mask, structure=edges)` from the equations, node by node."""
     value = mixer.value(x).unflatten(2, (mixer.heads, -1))
-    if edge_features is not None:
+    edge_bias = None
+    if edges is not None and edges.features is not None:
         assert mixer.edge_bias is not None
-        edge_bias = mixer.edge_bias(edge_features)
+        edge_bias = mixer.edge_bias(edges.features)
     if mixer.score == "dot":
         query, key = (part(x).unflatten(2, (mixer.heads, -1)) for part in (mixer.query, mixer.key))
     y = torch.zeros_like(x)
@@ -311,7 +281,7 @@ def naive(
             if edges is None:
                 numbers = {other: 0 for other in (node - 1, node, node + 1) if 0 <= other < x.shape[1]}
             else:
-                here = [(s, i) for i, (r, s, t) in enumerate(edges.T.tolist()) if (r, t) == (row, node)]
+                here = [(s, i) for i, (r, s, t) in enumerate(edges.ends.T.tolist()) if (r, t) == (row, node)]
                 # Of equal edges the first counts.
                 numbers = dict(reversed(here))
             seen = sorted(s for s in numbers if mask is None or mask[row, s])
@@ -325,7 +295,7 @@ def naive(
                     own = (value[row, node] * mixer.target_score).sum(-1)
                     added = own + (value[row, seen] * mixer.source_score).sum(-1)
                     scores = torch.where(added > 0, added, SLOPE * added)
-                if edge_features is not None:
+                if edge_bias is not None:
                     scores = scores + edge_bias[[numbers[s] for s in seen]]
                 mixed = (scores.softmax(0).unsqueeze(-1) * value[row, seen]).sum(0)
             y[row, node] = mixer.output(mixed.flatten())

@@ -124,33 +124,31 @@ class Backbone(nn.Module):
         hidden_states: list[Tensor] | None = None,
         context: Float[Tensor, "b m d"] | None = None,
         context_mask: Bool[Tensor, "b m"] | None = None,
-        edges: Int[Tensor, "3 n"] | None = None,
-        edge_features: Float[Tensor, "n f"] | None = None,
+        structure: Any = None,
         counts: Float[Tensor, "b t"] | None = None,
         context_counts: Float[Tensor, "b m"] | None = None,
     ) -> Float[Tensor, "b t d"]:
         """Run the stack; the input of every block is appended to `hidden_states`, if given.
 
-        Every layer attends to `context`, if given, where `context_mask` is True. `edges` of a graph, each with its row,
-        source and target, and features of each, are for the mixers that take them. `counts` say how often each position
-        counts for others, `context_counts` each of the context. Raises UserError if no mixer takes edges.
+        Every layer attends to `context`, if given, where `context_mask` is True. `structure`, such as the edges of a
+        graph, is for the mixers that read it. `counts` say how often each position counts for others, `context_counts`
+        each of the context. Raises UserError if no mixer reads the structure.
         """
-        if edges is not None and not self.takes_edges:
+        if structure is not None and not self.reads(type(structure)):
             raise UserError(
-                "expected a mixer that takes the edges of a graph, such as graph, got none of them; choose one in "
-                "model.mixers, or leave the edges out."
+                f"expected a mixer that reads {type(structure).__name__}, such as graph for the edges of graphs, got "
+                "none; choose one in model.mixers, or leave the structure out."
             )
         for block in self.layers:
             if hidden_states is not None:
                 hidden_states.append(x)
-            x = block(x, mask, document_ids, None, context, context_mask, edges, edge_features, counts, context_counts)
+            x = block(x, mask, document_ids, None, context, context_mask, structure, counts, context_counts)
         y: Tensor = self.final_norm(x)
         return y
 
-    @property
-    def takes_edges(self) -> bool:
-        """Whether a mixer takes the edges of a graph."""
-        return any(block.mixer.capabilities.edges for block in self.layers)
+    def reads(self, structure: type) -> bool:
+        """Whether a mixer reads structures of a class."""
+        return any(block.mixer.capabilities.structure is structure for block in self.layers)
 
     @property
     def layers(self) -> list[Any]:

@@ -96,17 +96,16 @@ class Block(nn.Module):
         state: Any = None,
         context: Float[Tensor, "b m d"] | None = None,
         context_mask: Bool[Tensor, "b m"] | None = None,
-        edges: Int[Tensor, "3 n"] | None = None,
-        edge_features: Float[Tensor, "n f"] | None = None,
+        structure: Any = None,
         counts: Float[Tensor, "b t"] | None = None,
         context_counts: Float[Tensor, "b m"] | None = None,
     ) -> Any:
         """Run full sequences, or continue from a `state` (`init_state`) and return the outputs and the new one.
 
         Both are calls of the module, so that checkpointing, sharding and offloading, which hook into calls, apply.
-        Without a `context` a cross mixer does nothing; a state holds the one it was made with. `edges`, and features
-        of them, are for mixers that take them. `counts` and `context_counts` are those of mixers. Raises UserError for
-        a context without a cross mixer, or together with packed documents.
+        Without a `context` a cross mixer does nothing; a state holds the one it was made with. A `structure` is for
+        the mixers that read it. `counts` and `context_counts` are those of mixers. Raises UserError for a context
+        without a cross mixer, or together with packed documents.
         """
         entered = self._enter(self.mixer_norm, x)
         if state is not None:
@@ -120,8 +119,8 @@ class Block(nn.Module):
         if self.convolution is not None:
             entered, _ = self.convolution(entered, mask, document_ids, counts=counts)
         along: dict[str, Any] = {} if counts is None else {"counts": counts}
-        if edges is not None and self.mixer.capabilities.edges:
-            along |= {"edges": edges, "edge_features": edge_features}
+        if structure is not None and self.mixer.capabilities.structure is type(structure):
+            along["structure"] = structure
         x = self._leave(self.mixer_norm, x, self.mixer(entered, mask, document_ids=document_ids, **along))
         if context is not None:
             read = self._reader()(

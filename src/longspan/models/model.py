@@ -172,8 +172,8 @@ class LongspanModel(LongspanPreTrainedModel):
     outputs, and `input_ids` may be given as well. Positions count from each row's first real token unless
     `position_ids` are given. `document_ids` (b, t) numbers packed documents. With `cross_mixers`, each layer attends to
     `context` (b, m, dim), such as the `last_hidden_state` of a question, where `context_mask` (b, m) is 1. Without a
-    context, the cross mixers are skipped. `edges` (3, n) of graphs have a row, source and target each, numbered from 0
-    padding included. They are for the mixers that take them (`graph`), which otherwise read a chain.
+    context, the cross mixers are skipped. `structure` joins positions besides their order, for the mixers that read it:
+    `graph` reads `longspan.mixers.graph.Edges`, and a chain without them.
     `counts` (b, t), floats, say how often each position counts for others, 1 by default (`Mixer.forward`). 0 removes a
     position. `context_counts` (b, m) do so for a context. Minus a gradient with respect to counts says what removing
     each position would change, to first order. Where the embeddings shorten a row, t is the length after that.
@@ -273,8 +273,7 @@ class LongspanModel(LongspanPreTrainedModel):
         feature_ids: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
-        edges: Tensor | None = None,
-        edge_features: Tensor | None = None,
+        structure: Any = None,
         counts: Tensor | None = None,
         context_counts: Tensor | None = None,
         **streams: Tensor | None,
@@ -310,7 +309,7 @@ class LongspanModel(LongspanPreTrainedModel):
             mask = self.embeddings.reduced(mask)
         read = None if context_mask is None else context_mask.bool()
         states = self._states(past_key_values, use_cache, embedded, document_ids, context, read)
-        for what, each in (("edges of a graph", edges), ("counts", counts), ("context_counts", context_counts)):
+        for what, each in (("a structure", structure), ("counts", counts), ("context_counts", context_counts)):
             if states is not None and each is not None:
                 raise UserError(
                     f"expected either {what} or states (past_key_values, use_cache), got both; leave one of them out."
@@ -335,9 +334,7 @@ class LongspanModel(LongspanPreTrainedModel):
         hidden_states: list[Tensor] | None = [] if wanted else None
         after = None
         if states is None:
-            x = self.backbone(
-                x, mask, document_ids, hidden_states, context, read, edges, edge_features, counts, context_counts
-            )
+            x = self.backbone(x, mask, document_ids, hidden_states, context, read, structure, counts, context_counts)
         else:
             x, after = states.step(self.backbone, x, mask, hidden_states, self.embeddings.remembered(streams, mask))
             after = None if use_cache is False else after

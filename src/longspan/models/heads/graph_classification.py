@@ -6,6 +6,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
+from longspan.mixers.graph import Edges
 from longspan.models.heads.base import hands_on
 from longspan.models.heads.classification import (
     ClassificationSettings,
@@ -25,7 +26,7 @@ class LongspanForGraphClassification(LongspanForSequenceClassification):
 
     `forward` takes the streams of nodes (`longspan.models.embeddings.nodes`), `edges` (3, n) with a row of the batch, a
     source and a target each, an `attention_mask` (b, t), and `labels` (b,). It returns what
-    `LongspanForSequenceClassification` does. A model whose mixers take no edges reads nodes alone.
+    `LongspanForSequenceClassification` does. A model whose mixers read no edges reads nodes alone.
     """
 
     head_settings = GraphClassificationSettings
@@ -43,7 +44,7 @@ class LongspanForGraphClassification(LongspanForSequenceClassification):
         found: ClassifierOutput = super().forward(
             nodes=nodes,
             attention_mask=attention_mask,
-            edges=edges if self.longspan.backbone.takes_edges else None,
+            structure=Edges(edges) if edges is not None and self.longspan.backbone.reads(Edges) else None,
             labels=labels,
             num_items_in_batch=num_items_in_batch,
             **read,

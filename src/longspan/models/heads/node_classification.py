@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from longspan.errors import UserError
+from longspan.mixers.graph import Edges
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
@@ -103,23 +104,19 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         num_items_in_batch: int | Tensor | None = None,
         **read: Any,
     ) -> NodeLabels:
-        along, times = edges if self.longspan.backbone.takes_edges else None, read.get("counts")
+        times = read.get("counts")
         features = read.pop("edge_features", None)
-        if along is None:
-            features = None
         weight = float(self.config.head.consistency) if self.training and labels is not None else 0.0
         if weight:
             rows = len(next(each for each in (nodes, read.get("inputs_embeds")) if each is not None))
             read = {name: _twice(each) for name, each in read.items()}
             nodes, attention_mask, labels, features = map(_twice, (nodes, attention_mask, labels, features))
             edges = None if edges is None else torch.cat((edges, edges + edges.new_tensor([[rows], [0], [0]])), 1)
-            along = None if along is None else edges
             num_items_in_batch = None if num_items_in_batch is None else 2 * num_items_in_batch
         body = self.longspan(
             nodes=nodes,
             attention_mask=attention_mask,
-            edges=along,
-            edge_features=features,
+            structure=Edges(edges, features) if edges is not None and self.longspan.backbone.reads(Edges) else None,
             use_cache=False,
             **read,
         )

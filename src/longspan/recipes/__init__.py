@@ -40,7 +40,8 @@ def load(
     """Read a recipe and apply `overrides`, then `settings`.
 
     With `model.start_from`, unset keys of the model's shape and the tokens come from the run named there. If
-    `model.start_from` is an override, so do those that the recipe's file sets.
+    `model.start_from` is an override, so do those that the recipe's file sets. A given number of epochs or steps
+    switches off the `training.min_steps` of the file.
 
     Args:
         name_or_path: One of `names()`, the path of a TOML file, or a run folder, for the recipe of that run.
@@ -95,6 +96,9 @@ def _load(
             shape = _checked("model", starting.give_way(tables, task), task, name_or_path)
         if _given("model.encoder", given):
             starting.drop_new_tokens(tables)
+        if any(_given(f"training.{key}", given) for key in ("num_train_epochs", "max_steps")):
+            # It would raise the number that the user sets.
+            tables.get("training", {}).pop("min_steps", None)
         for override in overrides:
             parts, raw = _split(override, task, name_or_path)
             _set(tables, parts, Raw(raw), task, name_or_path)

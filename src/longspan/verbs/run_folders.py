@@ -223,7 +223,8 @@ class RunFolder:
 
     def _check_same(self, before: Recipe, recipe: Recipe) -> None:
         """Raise UserError if settings differ from those of the run before, other than by more steps to take."""
-        allowed = MORE if self.start == "resume" else ()
+        # A given number of epochs switches off the minimum number of steps.
+        allowed = (*MORE, "training.min_steps") if self.start == "resume" else ()
         changes = [change for change in _changes(before, recipe) if change[0] not in allowed]
         if changes:
             told = [f"{key} is {_shown(new)} ({_shown(old)} before)" for key, old, new in changes[:_NAMED]]

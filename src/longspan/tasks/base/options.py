@@ -46,7 +46,9 @@ class TrainingOptions:
 
     word_vectors: str = option("", "file of pretrained word vectors in GloVe's text format")
     min_steps: int = option(
-        0, "minimum number of steps for small data: raises num_train_epochs, to 50 at most; 0 for no minimum"
+        0,
+        "minimum number of steps for small data: raises num_train_epochs, to 50 at most; 0 for no minimum. Setting "
+        "num_train_epochs or max_steps switches off the minimum of a recipe",
     )
     early_stopping_patience: int = option(0, "stop after N evaluations in a row without improvement; 0 for never")
     layer_decay: float = option(

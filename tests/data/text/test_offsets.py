@@ -1,5 +1,6 @@
 """Tokens with their characters: the same ids as without, and all characters but those that tokens leave out."""
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,3 +71,17 @@ def test_no_room_next_to_special_tokens_is_refused() -> None:
     backend.post_processor = TemplateProcessing(single="$A <|endoftext|>", special_tokens=[("<|endoftext|>", 2)])
     with pytest.raises(UserError, match=r"data\.max_length must be at least 2"):
         processor.placed({"text": "x"}, replace(data, max_length=1))
+
+
+@pytest.mark.parametrize("tokens", TRAINED_TOKENS)
+def test_tokens_reach_over_marks_that_compose(tokens: str) -> None:
+    """The same text, however its accents were typed, has the same tokens for the same characters."""
+    if tokens == "bytes":
+        return
+    text = "Việt Nam, café Zürich; 한국어 각 q\u0303 x\nড\u09bc কো ắ"
+    tokenizer = build_tokenizer(DataConfig(tokens=tokens, vocab_size=400), [text, *TEXTS])
+    composed, apart = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    (ids, places), (other_ids, other_places) = tokens_with_offsets(tokenizer, [composed, apart])
+    np.testing.assert_array_equal(ids, other_ids)
+    for (start, end), (first, last) in zip(places.tolist(), other_places.tolist(), strict=True):
+        assert unicodedata.normalize("NFC", apart[first:last]) == composed[start:end]

@@ -1,5 +1,8 @@
 """Tokens with the characters that each of them stands for."""
 
+import functools
+import sys
+import unicodedata
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -39,14 +42,50 @@ def tokens_with_offsets(
                 encodings: list[Encoding] = backend.encode_batch(words, add_special_tokens=False)
             return ((one.ids, list(chain.from_iterable(one.offsets))) for one in encodings)
 
-        return lookup.placed(texts, lowers(backend), encode)
+        placed = lookup.placed(texts, lowers(backend), encode)
+        return [(ids, over_marks(text, places)) for text, (ids, places) in zip(texts, placed, strict=True)]
 
     def work(text: str) -> tuple[np.ndarray, np.ndarray]:
         found: Encoding = backend.encode(text, add_special_tokens=False)
-        return np.array(found.ids, np.int32), np.array(found.offsets, np.int32).reshape(-1, 2)
+        return np.array(found.ids, np.int32), over_marks(text, np.array(found.offsets, np.int32).reshape(-1, 2))
 
     with no_rust_threads(), ThreadPoolExecutor(cores()) as threads:
         return list(threads.map(work, texts))
+
+
+def over_marks(text: str, places: np.ndarray) -> np.ndarray:
+    """Characters of tokens, each reaching over the marks, vowels and final consonants that compose with its last one.
+
+    Tokenizers compose a letter and its accent (NFC), and align the composed character to the letter alone.
+
+    Args:
+        text: The text.
+        places: (t, 2) int32 the characters of its tokens.
+    """
+    if unicodedata.is_normalized("NFC", text) or not len(places):
+        return places
+    covered = np.zeros(len(text) + 1, np.int64)
+    np.add.at(covered, places[:, 0], 1)
+    np.add.at(covered, places[:, 1], -1)
+    free = covered.cumsum() == 0
+    joins = _composing()
+    # Where each end goes: over characters that no token has and that compose with those before.
+    reach = np.arange(len(text) + 1, dtype=np.int32)
+    for place in range(len(text) - 1, -1, -1):
+        if free[place] and (text[place] in joins or unicodedata.combining(text[place])):
+            reach[place] = reach[place + 1]
+    return np.stack([places[:, 0], np.where(places[:, 1] > places[:, 0], reach[places[:, 1]], places[:, 1])], 1)
+
+
+@functools.cache
+def _composing() -> frozenset[str]:
+    """Characters that compose with the one before them: the second ones of canonical decompositions, and Jamo."""
+    found = {chr(code) for first, last in ((0x1161, 0x1175), (0x11A8, 0x11C2)) for code in range(first, last + 1)}
+    for code in range(sys.maxunicode + 1):
+        parts = unicodedata.decomposition(chr(code)).split()
+        if len(parts) == 2 and not parts[0].startswith("<"):
+            found.add(chr(int(parts[1], 16)))
+    return frozenset(found)
 
 
 def spans(

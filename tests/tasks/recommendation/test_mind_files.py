@@ -210,7 +210,7 @@ BAD: list[tuple[str, dict[str, str], str, str]] = [
     (behavior(2), {"news": news_row("N1", "Else")}, "the identifier of another item .'N1' has another title at news.tsv"
      ", line 1", "the identifier of another item"),
     (behavior(2), {"news": news_row("N8", " ")}, "with no title in 1 row", "no title"),
-    (behavior(2), {"news": news_row("N8", "x", title_entities="[{")}, "which is not a JSON list", "no entities"),
+    (behavior(2), {"news": news_row("N8", "x", title_entities="[{")}, "which is not a readable list", "no entities"),
 ]  # fmt: skip
 
 

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from longspan.data.columns.literals import NO_LIST, list_in, looks_literal
 from longspan.data.columns.values import (
     BadCell,
     WrongColumn,
     composed,
     described,
     flag,
-    json_list,
     label_text,
     labels,
     number,
@@ -187,12 +187,12 @@ class Label(Column):
 
 @dataclass(frozen=True)
 class Labels(Column):
-    """Any number of classes of one document: a list, or text that is a JSON list or labels with separators.
+    """Any number of classes of one document: a list, or text that is a list or labels with separators.
 
     An empty list or text means that no class applies; no value at all, as null in JSON, counts as missing.
 
     Attributes:
-        separator: What separates labels in text that is not a JSON list; if empty, such text is one label.
+        separator: What separates labels in text that is not a list; if empty, such text is one label.
     """
 
     target: bool = field(default=True, kw_only=True)
@@ -205,10 +205,11 @@ class Labels(Column):
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
         if isinstance(cell, str):
-            items = json_list(cell)
+            items = list_in(cell)
             if items is None:
-                if cell.lstrip().startswith('["'):
-                    raise self._bad_cell(f"{described(cell)}, which is not a JSON list")
+                bare = cell.strip()
+                if looks_literal(cell) or (bare[:1] == "[" and bare[-1:] == "]" and self.separator in bare[1:-1]):
+                    raise self._bad_cell(f"{described(cell)}, {NO_LIST}")
                 items = cell.split(self.separator) if self.separator else [cell]
                 return list(dict.fromkeys(filter(None, map(str.strip, items))))
         elif isinstance(cell, list):
@@ -269,7 +270,7 @@ class Number(Column):
 
 @dataclass(frozen=True)
 class Numbers(Column):
-    """A list of finite numbers, float64; or text that is a JSON list, or numbers separated by white space."""
+    """A list of finite numbers, float64; or text that is a list, or numbers separated by white space."""
 
     kind = "a list of numbers"
 
@@ -279,7 +280,7 @@ class Numbers(Column):
 
     def parse(self, cell: Any, folder: Path) -> list[float]:
         if isinstance(cell, str):
-            items = json_list(cell)
+            items = list_in(cell)
             cell = cell.split() if items is None else items
         if not isinstance(cell, list):
             raise WrongColumn
@@ -291,12 +292,12 @@ class Numbers(Column):
 
 @dataclass(frozen=True)
 class Words(Column):
-    """A document as words: a list of strings; or text that is a JSON list, or words separated by white space.
+    """A document as words: a list of strings; or text that is a list, or words separated by white space.
 
     Attributes:
         documents: Whether the sentences of a document are one row, where files of columns mark documents.
         strip: What is removed from each word, a regular expression; empty for nothing.
-        raw: Whether text that is not a JSON list is left as it is, for a task that splits it itself.
+        raw: Whether text that is not a list is left as it is, for a task that splits it itself.
     """
 
     documents: bool = field(default=True, kw_only=True)
@@ -309,7 +310,7 @@ class Words(Column):
         return _list("string")
 
     def parse(self, cell: Any, folder: Path) -> list[str] | str:
-        if self.raw and isinstance(cell, str) and json_list(cell) is None:
+        if self.raw and isinstance(cell, str) and list_in(cell) is None:
             return cell
         items = self._items(cell)
         if not self.strip:
@@ -322,7 +323,7 @@ class Words(Column):
     def _items(self, cell: Any) -> list[str]:
         items = words(cell, self._bad_cell)
         wrong = [item for item in items if not isinstance(item, str)]
-        if wrong and isinstance(cell, str) and not cell.lstrip().startswith('["'):
+        if wrong and isinstance(cell, str) and not looks_literal(cell):
             # "[1]" is a word too.
             return cell.split()
         if wrong:

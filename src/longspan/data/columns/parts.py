@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from longspan.data.columns.kinds import Column, Text
-from longspan.data.columns.values import BadCell, WrongColumn, described, json_list
+from longspan.data.columns.literals import list_in
+from longspan.data.columns.values import BadCell, WrongColumn, described
 
 TURNS, GENERAL, SPECIFIC = "meeting_transcripts", "general_query_list", "specific_query_list"
 
@@ -83,7 +84,7 @@ class Questions(Alternatives):
         given = first(cell)
         if given is None:
             return None
-        if isinstance(given, str) and json_list(given) is None:
+        if isinstance(given, str) and list_in(given) is None:
             given = [given]
         items = items_of(given)
         if items is None:
@@ -136,7 +137,7 @@ def first(cells: Sequence[Any]) -> Any:
 def items_of(cell: Any) -> list[Any] | None:
     """Return a list, given as such or as JSON text; None for anything else."""
     if isinstance(cell, str):
-        return json_list(cell)
+        return list_in(cell)
     return cell if isinstance(cell, list) else None
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from longspan.data.columns.kinds import Column
+from longspan.data.columns.literals import list_in
 from longspan.data.columns.media import Recording
-from longspan.data.columns.values import BadCell, WrongColumn, composed, described, json_list, label_text, number
+from longspan.data.columns.values import BadCell, WrongColumn, composed, described, label_text, number
 
 _KEYS = ("start", "end", "label")
 #: Seconds by which segments may overlap: ends and starts are often rounded.
@@ -79,7 +80,7 @@ class Segments(Column):
             if all(_is_blank(value) for value in each):
                 return None
             return self._of([dict(zip(_KEYS, each, strict=True))])
-        items = json_list(own) if isinstance(own, str) else own
+        items = list_in(own) if isinstance(own, str) else own
         if isinstance(own, str) and items is None:
             raise self._bad_cell(described(own))
         if not isinstance(items, list):

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.columns.kinds import Column
-from longspan.data.columns.values import WrongColumn, json_list, number
+from longspan.data.columns.literals import list_in
+from longspan.data.columns.values import WrongColumn, number
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Sentences(Column):
         return List(Value("int64"))
 
     def parse(self, cell: Any, folder: Path) -> list[int]:
-        items = json_list(cell) if isinstance(cell, str) else cell
+        items = list_in(cell) if isinstance(cell, str) else cell
         if not isinstance(items, list):
             raise WrongColumn
         found = [number(item, self._bad_cell) for item in items]

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longspan.data.columns.kinds import Column
-from longspan.data.columns.values import WrongColumn, described, flag, json_value, label_text
+from longspan.data.columns.literals import literal
+from longspan.data.columns.values import WrongColumn, described, flag, label_text
 
 _NOT_THERE = "answer not at its place"
 
@@ -36,7 +37,7 @@ class Spans(Column):
 
     def parse(self, cell: Any, folder: Any) -> dict[str, list[Any]]:
         if isinstance(cell, str):
-            found = json_value(cell)
+            found = literal(cell)
             if not isinstance(found, dict | list):
                 raise self._bad_cell(described(cell))
             cell = found

@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from typing import Any
 
+from longspan.data.columns.literals import NO_LIST, list_in, looks_literal
+
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 _LONGEST_JOINED = 60
 # Tables with empty cells often have whole numbers written as floats.
@@ -93,11 +95,11 @@ def joined(labels: Collection[str]) -> tuple[str, str] | None:
 
 
 def words(cell: Any, refuse: Refusal) -> list[Any]:
-    """Return the items of a list, of text that is a JSON list, or of text split at white space."""
+    """Items of a list, of text that is one (see `literals`), or of text split at white space."""
     if isinstance(cell, str):
-        items = json_list(cell)
-        if items is None and cell.lstrip().startswith('["'):
-            raise refuse(f"{described(cell)}, which is not a JSON list")
+        items = list_in(cell)
+        if items is None and looks_literal(cell):
+            raise refuse(f"{described(cell)}, {NO_LIST}")
         return cell.split() if items is None else items
     if not isinstance(cell, list):
         raise WrongColumn
@@ -127,20 +129,6 @@ def flag(cell: Any) -> bool | None:
     if isinstance(cell, str):
         return _FLAGS.get(cell.strip().lower())
     return bool(cell) if isinstance(cell, int | float | Decimal) and cell in (0, 1) else None
-
-
-def json_list(text: str) -> list[Any] | None:
-    """Return the list that a text encodes as JSON; None if it is not a list."""
-    value = json_value(text) if text.lstrip().startswith("[") else None
-    return value if isinstance(value, list) else None
-
-
-def json_value(text: str) -> Any:
-    """Return what a text encodes as JSON; None if it is not JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def described(cell: Any) -> str:

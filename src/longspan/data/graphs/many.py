@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column, Numbers, Words
-from longspan.data.columns.values import json_list
+from longspan.data.columns.literals import list_in
 from longspan.data.config import SourceData
 from longspan.data.graphs.graph import in_order
 from longspan.data.graphs.positions import walk_positions
@@ -55,7 +55,7 @@ class Pairs(Numbers):
     kind = "a list of pairs of numbers of nodes"
 
     def parse(self, cell: Any, folder: Path) -> list[float]:
-        items = json_list(cell) if isinstance(cell, str) else cell
+        items = list_in(cell) if isinstance(cell, str) else cell
         if not isinstance(items, list) or not all(isinstance(one, list | tuple) and len(one) == 2 for one in items):
             raise self._bad_cell("something else")
         return super().parse([number for pair in items for number in pair], folder)

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from longspan.data.columns.kinds import Column, Label, Text
-from longspan.data.columns.values import BadCell, joined, json_list, number, shown
+from longspan.data.columns.literals import list_in
+from longspan.data.columns.values import BadCell, joined, number, shown
 from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
@@ -59,7 +60,7 @@ def _example(values: list[float]) -> str:
 
 
 def _of_several(labels: Mapping[str, int]) -> str:
-    if any(json_list(label) is not None for label in labels):
+    if any(list_in(label) is not None for label in labels):
         return "the labels look like lists, which the recipe 'multi-label' reads"
     found = joined(labels)
     if found is None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.columns.kinds import Column, Text
-from longspan.data.columns.values import BadCell, WrongColumn, described, flag, json_list, label_text, labels, number
+from longspan.data.columns.literals import NO_LIST, list_in, looks_literal
+from longspan.data.columns.values import BadCell, WrongColumn, described, flag, label_text, labels, number
 from longspan.tasks.recommendation.options import RecommendationData
 
 MIND_TIME = "%m/%d/%Y %I:%M:%S %p"
@@ -41,7 +42,9 @@ class Names(Column):
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
         if isinstance(cell, str):
-            items = json_list(cell)
+            items = list_in(cell)
+            if items is None and looks_literal(cell):
+                raise self._bad_cell(f"{described(cell)}, {NO_LIST}")
             return cell.split() if items is None else labels(items, self._bad_cell)
         if not isinstance(cell, list):
             raise WrongColumn
@@ -133,9 +136,9 @@ class Entities(Column):
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
         if isinstance(cell, str):
-            items = json_list(cell)
-            if items is None and cell.lstrip().startswith(("[{", '["')):
-                raise self._bad_cell(f"{described(cell)}, which is not a JSON list")
+            items = list_in(cell)
+            if items is None and (looks_literal(cell) or cell.lstrip().startswith("[{")):
+                raise self._bad_cell(f"{described(cell)}, {NO_LIST}")
             if items is None:
                 names = (pair.partition(":")[0].strip() for pair in cell.split(";"))
                 return list(dict.fromkeys(filter(None, names)))

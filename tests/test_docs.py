@@ -1,7 +1,10 @@
 """What the pages say is what the code says."""
 
+import ast
+import re
 import runpy
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,8 @@ from longspan import recipes
 from longspan.cli import build_parser
 from longspan.testing.tasks import PROMISES
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
 def test_the_figure_of_the_architecture_is_the_code() -> None:
@@ -52,3 +56,42 @@ def test_every_promise_has_a_row() -> None:
     lines = (DOCS / "promises.md").read_text(encoding="utf-8").splitlines()
     rows = [line.split("|")[1].strip() for line in lines if line.startswith("| ")]
     assert [row for row in rows if row in PROMISES] == list(PROMISES)
+
+
+def names_in(path: Path) -> set[str]:
+    """Names that a file defines: functions, classes, and `Class.name` for methods and fields."""
+
+    def names(body: list[ast.stmt]) -> Iterator[str]:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                yield node.name
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                yield node.target.id
+
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    methods = (f"{node.name}.{name}" for node in body if isinstance(node, ast.ClassDef) for name in names(node.body))
+    return {*names(body), *methods}
+
+
+def test_the_files_and_names_of_the_architecture_exist() -> None:
+    """In each item and row, a path exists, where NAME stands for any name, and one of the files defines a name."""
+    page = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "longspan"
+    packages = {path.stem for path in source.iterdir()}
+    # Terms of transformers, PyTorch and the figure of a model.
+    terms = {"embeddings -> backbone -> head", "Trainer", "labels", "forward"}
+    found = 0
+    for item in re.split(r"\n(?=\||\d+\. )|\n\n", page):
+        spans = [span for span in re.findall(r"`([^`]+)`", item.replace("\n", " ")) if span not in terms]
+        spans = [span.removeprefix("python ") for span in spans if not span.startswith("longspan ")]
+        paths = [span for span in spans if "/" in span or span in packages]
+        files: list[Path] = []
+        for path in paths:
+            matches = [*source.glob(path.replace("NAME", "*")), *ROOT.glob(path)]
+            assert matches, f"no such file: {path}"
+            files += [file for match in matches for file in ([match] if match.is_file() else match.rglob("*.py"))]
+        defined = {name for file in files if file.suffix == ".py" for name in names_in(file)}
+        for name in {*spans} - {*paths}:
+            assert name in defined, f"'{name}' is not in {paths}"
+            found += 1
+    assert found >= 40

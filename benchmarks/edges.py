@@ -22,14 +22,20 @@ from torch import Tensor
 from turns import attend, medians
 
 from longspan.machine.environment import environment
-from longspan.ops.edges import by_target, edge_attention, operators
+from longspan.ops.edges import (
+    by_target,
+    by_target_operator,
+    edge_attention,
+    edge_attention_gradient,
+    edge_attention_operator,
+)
 
 
 def in_torch(operation: Callable[[], Any]) -> Any:
     """Run an operation with the kernels that every device has."""
     with ExitStack() as stack:
-        for each in (operators.edge_attention, operators.edge_attention_backward, operators.by_target):
-            stack.enter_context(each.set_kernel_enabled(torch.get_default_device().type, enabled=False))
+        for each in (edge_attention_operator, edge_attention_gradient, by_target_operator):
+            stack.enter_context(each.definition.set_kernel_enabled(torch.get_default_device().type, enabled=False))
         return operation()
 
 

@@ -23,7 +23,7 @@ from turns import medians
 from longspan.machine.environment import environment
 from longspan.ops import scan
 from longspan.ops.pooling import prefix_softmax_mean
-from longspan.ops.scan import numba, operators
+from longspan.ops.scan import numba
 
 
 def operations(rows: int, positions: int, dim: int, heads: int) -> dict[str, Callable[[], Any]]:
@@ -38,10 +38,10 @@ def operations(rows: int, positions: int, dim: int, heads: int) -> dict[str, Cal
     inputs = [values.clone().requires_grad_(), logits.clone().requires_grad_()]
 
     def loops(gates: torch.Tensor) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        threads, grads = torch.get_num_threads(), [torch.empty_like(x) for x in (values, gates, initial)]
+        grads = [torch.empty_like(x) for x in (values, gates, initial)]
         forward = [x.numpy() for x in (values, gates, initial, target, torch.empty_like(final))]
         backward = [x.numpy() for x in (grad, final, values, gates, initial, outputs, *grads)]
-        return lambda: numba.lerp_forward(*forward, threads), lambda: numba.lerp_backward(*backward, threads)
+        return lambda: numba.lerp_forward(*forward), lambda: numba.lerp_backward(*backward)
 
     timed: dict[str, Callable[[], Any]] = {"copy_": lambda: target.copy_(values)}
     if values.device.type == "cpu":
@@ -69,12 +69,12 @@ def in_torch(operation: Callable[[], Any]) -> None:
     """Run an operation with the kernels that every device has."""
     with ExitStack() as stack:
         for each in (
-            operators.lerp_scan,
-            operators.lerp_scan_backward,
-            operators.softmax_gates,
-            operators.softmax_gates_backward,
+            scan.lerp_scan_operator,
+            scan.lerp_scan_gradient,
+            scan.softmax_gates_operator,
+            scan.softmax_gates_gradient,
         ):
-            stack.enter_context(each.set_kernel_enabled(torch.get_default_device().type, enabled=False))
+            stack.enter_context(each.definition.set_kernel_enabled(torch.get_default_device().type, enabled=False))
         operation()
 
 

@@ -118,12 +118,13 @@ def notes_of_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 def scan_path(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run a test with the compiled loops, then without them, as on other devices, and on a GPU if there is one."""
     # After the hook that checks shapes.
-    from longspan.ops.scan import operators as op
+    from longspan.ops import scan
 
     with ExitStack() as stack:
         if request.param == "plain":
-            for each in (op.lerp_scan, op.lerp_scan_backward, op.softmax_gates, op.softmax_gates_backward):
-                stack.enter_context(each.set_kernel_enabled("cpu", enabled=False))
+            scans = (scan.lerp_scan_operator, scan.softmax_gates_operator)
+            for each in (*scans, scan.lerp_scan_gradient, scan.softmax_gates_gradient):
+                stack.enter_context(each.definition.set_kernel_enabled("cpu", enabled=False))
         if request.param == "gpu":
             stack.enter_context(torch.device("cuda"))
         yield str(request.param)

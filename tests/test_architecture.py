@@ -87,7 +87,7 @@ APART = {
     "options, which `--help` reads without importing the rest": r"tasks/\w+/options\.py|cli/\w+\.py",
     "one file each of a kind that grows": r"challenges/\w+\.py|tasks/\w+/baselines/\w+\.py",
     "an optional package": r"data/sources/files/html\.py",
-    "kernels": r"ops/\w+/(numba|triton\w*|operators|unsized)\.py",
+    "kernels": r"ops/\w+/(numba|triton\w*|unsized)\.py",
     "a verb": r"verbs/\w+\.py",
     "pictures and pages, which predictions do not load, and explanations": r"tasks/\w+/(report|explaining)\.py",
 }

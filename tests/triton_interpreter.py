@@ -9,14 +9,15 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
 from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
+
+from longspan.ops.operators import Operator
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed: it has packages for Linux only."
@@ -60,16 +61,21 @@ def _assign(name: str, module: ModuleType) -> None:
 
 
 @contextmanager
-def kernels_on_cpu(*operators: Any) -> Iterator[None]:
-    """Have operators run interpreted kernels of a GPU for tensors of a CPU, through everything that is around them."""
-    with ExitStack() as stack:
-        stack.enter_context(interpreter())
-        library = stack.enter_context(torch.library._scoped_library("longspan", "IMPL"))
+def gpu_forms_on_cpu(*operators: Operator) -> Iterator[None]:
+    """Have operators do with tensors of a CPU what they do with those of a GPU."""
+    with torch.library._scoped_library("longspan", "IMPL") as library:
         with warnings.catch_warnings():
             # That there was another one.
             warnings.simplefilter("ignore", UserWarning)
             for each in operators:
-                library.impl(each._name, each._backend_fns["cuda"], "CPU", allow_override=True)
+                library.impl(each.name, each._run_kernels, "CPU", allow_override=True)
+        yield
+
+
+@contextmanager
+def kernels_on_cpu(*operators: Operator) -> Iterator[None]:
+    """Have operators run interpreted kernels of a GPU for tensors of a CPU, through everything that is around them."""
+    with interpreter(), gpu_forms_on_cpu(*operators):
         yield
 
 

@@ -13,12 +13,14 @@ from longspan.ops.attention import attention
 from longspan.ops.edges import (
     batch_edges,
     by_target,
+    by_target_operator,
     chain,
     edge_attention,
+    edge_attention_gradient,
     edge_attention_naive,
+    edge_attention_operator,
     in_order,
     new_ones,
-    operators,
     plain,
 )
 
@@ -32,8 +34,8 @@ def arguments(n: int, m: int) -> tuple[Tensor, Tensor, Tensor]:
 def plainly() -> ExitStack:
     """Return a context in which the kernels are those that every device has."""
     stack = ExitStack()
-    for each in (operators.edge_attention, operators.edge_attention_backward, operators.by_target):
-        stack.enter_context(each.set_kernel_enabled("cpu", enabled=False))
+    for each in (edge_attention_operator, edge_attention_gradient, by_target_operator):
+        stack.enter_context(each.definition.set_kernel_enabled("cpu", enabled=False))
     return stack
 
 
@@ -79,10 +81,9 @@ def test_gradcheck_and_the_rules_of_operators() -> None:
         lambda query, key, value, *others: edge_attention(query, key, value, source, target, keep, *others),
         (*tensors, bias, factor),
     )
-    torch.library.opcheck(
-        operators.edge_attention, (*tensors, *given_too), test_utils=("test_schema", "test_faketensor")
-    )
-    torch.library.opcheck(operators.by_target, (source, target, 5, 5), test_utils=("test_schema", "test_faketensor"))
+    rules = ("test_schema", "test_faketensor")
+    torch.library.opcheck(edge_attention_operator.definition, (*tensors, *given_too), test_utils=rules)
+    torch.library.opcheck(by_target_operator.definition, (source, target, 5, 5), test_utils=rules)
 
 
 def test_threads_share_heads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from triton_interpreter import kernels_on_cpu, needs_triton, second_derivatives
 
+from longspan.ops import fast_weights as module
 from longspan.ops.delta import gated_delta_rule_naive
-from longspan.ops.fast_weights import fast_weights, operators, plain
+from longspan.ops.fast_weights import fast_weights, fast_weights_gradient, fast_weights_operator, plain
 from longspan.ops.gated_linear import gated_linear_attention_naive
 
 pytestmark = needs_triton
@@ -17,8 +18,9 @@ every_kind = pytest.mark.parametrize("kind", ["delta", "head", "channel"])
 
 
 @pytest.fixture(autouse=True)
-def _kernels() -> Iterator[None]:
-    with kernels_on_cpu(operators.looped, operators.looped_backward):
+def _kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(module, "chunk_size", plain.gpu_chunk)
+    with kernels_on_cpu(fast_weights_operator, fast_weights_gradient):
         yield
 
 
@@ -98,7 +100,7 @@ def test_the_forward_pass_saves_nothing_that_no_gradient_needs() -> None:
     query, key, value, strength, rates, state = (x.transpose(1, 2) for x in inputs("delta", 40, 4, 3))
     state = state.transpose(1, 2)
     for saves, chunks in ((False, 0), (True, 2)):
-        _, _, borders = operators.looped(query, key, value, strength, rates, state, 0, saves)
+        _, _, borders = fast_weights_operator(query, key, value, strength, rates, state, 0, saves)
         assert borders.shape == (1, chunks, 2, 4, 3)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from longspan.ops.delta import gated_delta_rule
-from longspan.ops.fast_weights import fast_weights, operators, plain
+from longspan.ops.fast_weights import fast_weights, plain
 from longspan.ops.fast_weights import numba as loops
 from longspan.ops.gated_linear import gated_linear_attention
 
@@ -103,7 +103,7 @@ def test_memory_for_the_backward_pass_is_a_matrix_per_chunk() -> None:
         gated_linear_attention(query, key, value, rates, state)
     given = {x.untyped_storage().data_ptr() for x in (query, key, value, rates, state)}
     (borders,) = (x for x in saved if x.numel() and x.untyped_storage().data_ptr() not in given)
-    assert borders.shape == (2, -(-200 // operators.CHUNK), 4, 8, 8)
+    assert borders.shape == (2, -(-200 // plain.CHUNK), 4, 8, 8)
 
 
 @every_kind

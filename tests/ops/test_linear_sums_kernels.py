@@ -8,17 +8,24 @@ from torch import Tensor
 from triton_interpreter import kernels_on_cpu, needs_triton, second_derivatives
 
 from longspan.ops import linear
-from longspan.ops.fast_weights import operators as matrices
-from longspan.ops.linear_sums import operators
+from longspan.ops.fast_weights import fast_weights_gradient, fast_weights_operator
+from longspan.ops.linear_sums import read_gradient, read_operator, sums_gradient, sums_operator
 
 pytestmark = needs_triton
-OPERATORS = [operators.summed, operators.summed_backward, operators.read, operators.read_backward]
+OPERATORS = [
+    sums_operator,
+    sums_gradient,
+    read_operator,
+    read_gradient,
+    fast_weights_operator,
+    fast_weights_gradient,
+]
 
 
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(linear, "has_kernels", lambda tensor: True)
-    with kernels_on_cpu(*OPERATORS, matrices.looped, matrices.looped_backward):
+    with kernels_on_cpu(*OPERATORS):
         yield
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import elu
 
 from longspan.ops import linear
+from longspan.ops.linear_sums import features, plain
 from longspan.ops.linear_sums import numba as loops
-from longspan.ops.linear_sums import operators, plain
 
 
 def inputs(n: int, m: int, e: int, v: int, dtype: torch.dtype = torch.float64) -> tuple[list[Tensor], Tensor]:
@@ -78,18 +78,18 @@ def test_features_of_any_size(size: float) -> None:
 def test_features_are_the_formula(dtype: torch.dtype, width: int) -> None:
     x = 10 * torch.randn(2, 3, 7, width, dtype=dtype)
     mask = torch.rand(2, 7) < 0.5
-    torch.testing.assert_close(operators.features(x, None, False), elu(x) + 1)
-    torch.testing.assert_close(operators.features(x, mask, False), (elu(x) + 1) * mask[:, None, :, None])
-    torch.testing.assert_close(operators.features(x, None, True), plain.query_features(x))
+    torch.testing.assert_close(features(x, None, False), elu(x) + 1)
+    torch.testing.assert_close(features(x, mask, False), (elu(x) + 1) * mask[:, None, :, None])
+    torch.testing.assert_close(features(x, None, True), plain.query_features(x))
     extreme = x.new_tensor([torch.inf, -torch.inf, 0.0, torch.nan]).view(1, 1, 1, 4)
     expected = x.new_tensor([torch.inf, 0.0, 1.0, torch.nan]).view_as(extreme)
-    torch.testing.assert_close(operators.features(extreme, None, False), expected, equal_nan=True)
+    torch.testing.assert_close(features(extreme, None, False), expected, equal_nan=True)
 
 
 def test_derivatives_of_features() -> None:
     x = torch.randn(1, 2, 3, 5, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: operators.features(x, None, False), x)
-    assert torch.autograd.gradgradcheck(lambda x: operators.features(x, None, False), x)
+    assert torch.autograd.gradcheck(lambda x: features(x, None, False), x)
+    assert torch.autograd.gradgradcheck(lambda x: features(x, None, False), x)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -112,7 +112,7 @@ def test_threads_change_nothing(threads: int, monkeypatch: pytest.MonkeyPatch) -
 
     def everything() -> list[Tensor]:
         found = results(lambda q, k, v: linear.linear_attention(q, k, v, mask), [query, key, value])
-        return [*found, operators.features(key, mask, False)]
+        return [*found, features(key, mask, False)]
 
     alone = everything()
     monkeypatch.setattr(loops, "WORTH_SHARING", 1)

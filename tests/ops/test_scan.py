@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from longspan.ops import scan
-from longspan.ops.scan import operators
 
 # Every test runs on both paths.
 pytestmark = pytest.mark.usefixtures("scan_path")
@@ -204,13 +203,14 @@ def test_operators_keep_what_pytorch_asks_of_them() -> None:
     logits, state = (x.requires_grad_() for x in logits_and_state(5, 0.2))
     starts = torch.rand(2, 5) < 0.3
     plain: tuple[Any, ...] = tuple(x.detach() for x in (values, initial, values, gates, initial, values))
-    torch.library.opcheck(operators.lerp_scan, (values, gates, initial))
-    torch.library.opcheck(operators.lerp_scan, tuple(recurrence(2, 5, True, torch.float32)))
-    torch.library.opcheck(operators.lerp_scan_backward, plain)
+    check = torch.library.opcheck
+    check(scan.lerp_scan_operator.definition, (values, gates, initial))
+    check(scan.lerp_scan_operator.definition, tuple(recurrence(2, 5, True, torch.float32)))
+    check(scan.lerp_scan_gradient.definition, plain)
     rates = torch.rand(2, 5, 3, dtype=torch.float64).requires_grad_()
-    torch.library.opcheck(operators.softmax_gates, (logits, state, starts, rates))
-    torch.library.opcheck(operators.softmax_gates, (logits, state, starts[:, :0], rates.detach()[:, :0]))
-    torch.library.opcheck(operators.softmax_gates_backward, (gates.detach(), state.detach(), gates.detach(), starts))
+    check(scan.softmax_gates_operator.definition, (logits, state, starts, rates))
+    check(scan.softmax_gates_operator.definition, (logits, state, starts[:, :0], rates.detach()[:, :0]))
+    check(scan.softmax_gates_gradient.definition, (gates.detach(), state.detach(), gates.detach(), starts))
 
 
 def test_numba_waits_for_the_first_scan(scan_path: str) -> None:

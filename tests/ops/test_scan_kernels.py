@@ -12,15 +12,20 @@ from torch import Tensor
 from triton_interpreter import interpreter, kernels_on_cpu, needs_triton
 
 from longspan.ops import scan
-from longspan.ops.scan import operators as op
 
 pytestmark = needs_triton
+OPERATORS = [
+    scan.lerp_scan_operator,
+    scan.lerp_scan_gradient,
+    scan.softmax_gates_operator,
+    scan.softmax_gates_gradient,
+]
 
 
 @pytest.fixture
 def _kernels() -> Iterator[None]:
     """Kernels with blocks of 16 positions."""
-    with kernels_on_cpu(op.lerp_scan, op.lerp_scan_backward, op.softmax_gates, op.softmax_gates_backward):
+    with kernels_on_cpu(*OPERATORS):
         from longspan.ops.scan import triton as kernels
 
         with mock.patch.object(kernels, "LONGEST", 16):

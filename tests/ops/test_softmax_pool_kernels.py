@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from triton_interpreter import kernels_on_cpu, needs_triton, second_derivatives
 
-from longspan.ops import pooling
-from longspan.ops.softmax_pool import operators
+from longspan.ops import pooling, softmax_pool
+from longspan.ops.softmax_pool import softmax_pool_gradient, softmax_pool_operator
 
 pytestmark = needs_triton
 
@@ -16,7 +16,7 @@ pytestmark = needs_triton
 @pytest.fixture(autouse=True)
 def _kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(pooling, "has_kernels", lambda tensor: True)
-    with kernels_on_cpu(operators.pool, operators.pool_backward):
+    with kernels_on_cpu(softmax_pool_operator, softmax_pool_gradient):
         yield
 
 
@@ -109,5 +109,5 @@ def test_derivatives_of_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_kernels_are_chosen_for_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     values, logits, mask = inputs(5, 2, 2)
-    monkeypatch.setattr(operators, "pool", None)
+    monkeypatch.setattr(softmax_pool, "softmax_pool_operator", None)
     pooling.softmax_pool(values, logits, mask)

@@ -20,6 +20,11 @@ from torch.autograd import forward_ad
 TRITON = importlib.util.find_spec("triton") is not None and os.environ.get("LONGSPAN_TRITON") != "0"
 
 
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type sums are taken in: float32 for half precision, otherwise `dtype` itself."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def by_hand() -> bool:
     """Return whether hand-written gradients, checkpoints and buffers can be used: in eager mode, without transforms."""
     return not (torch.compiler.is_compiling() or transformed())

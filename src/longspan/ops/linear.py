@@ -11,13 +11,14 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from longspan.ops import linear_sums
 from longspan.ops.blocks import block_by_block, carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.counts import counting
 from longspan.ops.decay import Decay, chunk_decay, running_sums
 from longspan.ops.execution import by_hand, exporting, has_kernels, on_cpu, transformed
 from longspan.ops.fast_weights import WIDEST, fast_weights
-from longspan.ops.linear_sums import operators, plain
+from longspan.ops.linear_sums import plain
 from longspan.ops.rotary import rotated
 from longspan.ops.scan import accumulation_dtype
 
@@ -70,7 +71,7 @@ def sum_up(
 ) -> LinearSums:
     """Return the sums over the keys where `mask` is True, all that `read_sums` needs of them. Cost: m·e·v."""
     if _by_kernels(key, mask, numbers):
-        return LinearSums(*operators.sums(key, value, mask))
+        return LinearSums(*linear_sums.sums(key, value, mask))
     # As the keys have theirs: (b, 1, m, 1).
     real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(key.device.type, enabled=False):
@@ -84,7 +85,7 @@ def read_sums(
 ) -> Float[Tensor, "b h n v"]:
     """Return what each query reads from the sums of `sum_up`, in their type. Cost: n·e·v."""
     if _by_kernels(query, None, numbers):
-        return operators.answers(*sums, query)
+        return linear_sums.answers(*sums, query)
     with torch.autocast(query.device.type, enabled=False):
         numbers = None if numbers is None else numbers.unsqueeze(-1)
         out = block_by_block(functools.partial(plain.answers, *sums), 2, query, numbers)
@@ -199,7 +200,7 @@ def _causal_by_kernels(
 ) -> tuple[Tensor, LinearSums]:
     """The normaliser is one more column of the values, which are ones."""
     if on_cpu(query):
-        queries, keys = operators.features(query, None, True), operators.features(key, mask, False)
+        queries, keys = linear_sums.features(query, None, True), linear_sums.features(key, mask, False)
     else:
         real = None if mask is None else mask[:, None, :, None]
         queries, keys = plain.query_features(query), plain.key_features(key, real)

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from longspan.ops import softmax_pool as kernels
 from longspan.ops.counts import counting, log_counts, present
 from longspan.ops.execution import exporting, has_kernels, transformed
 from longspan.ops.scan import FLOOR, accumulation_dtype, lerp_scan, plain, softmax_gates
 from longspan.ops.scan.plain import logaddexp
-from longspan.ops.softmax_pool import operators as kernels
 
 
 class PrefixMean(NamedTuple):

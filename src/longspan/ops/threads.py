@@ -9,15 +9,17 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
+import torch
+
 _pool: ThreadPoolExecutor | None = None
 
 
 def in_slices(kernel: Callable[..., None], arguments: tuple[Any, ...], units: int, slices: int) -> None:
     """Run `kernel(*arguments, first, last)` over `units` that are independent of each other, cut into slices.
 
-    Each slice has a thread; there are at least one of them, and at most as many as units.
+    Each slice has a thread. There are at most `slices`, as many as units, and as many as threads of PyTorch.
     """
-    slices = max(1, min(slices, units))
+    slices = max(1, min(slices, units, torch.get_num_threads()))
     bounds = list(pairwise(units * i // slices for i in range(slices + 1)))
     others = [_workers().submit(kernel, *arguments, *bound) for bound in bounds[1:]]
     kernel(*arguments, *bounds[0])

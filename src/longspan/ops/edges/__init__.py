@@ -1,7 +1,6 @@
 """Softmax attention over the edges of a graph, and the edges themselves: numbers of rows, sources and targets.
 
-`plain` has the attention in plain operations, `numba` as compiled loops for a CPU; `operators` has PyTorch choose by
-the device.
+`plain` has the attention in plain operations, and `numba` as compiled loops for a CPU.
 """
 
 from collections.abc import Sequence
@@ -10,9 +9,46 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longspan.ops.edges import operators, plain
-from longspan.ops.execution import exporting, transformed
-from longspan.ops.pooling import accumulation_dtype
+from longspan.ops.edges import plain
+from longspan.ops.execution import accumulation_dtype, exporting, transformed
+from longspan.ops.operators import empty, operator
+
+
+@operator("longspan::edge_attention", plain.edge_attention, loops="forward")
+def edge_attention_operator(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    source: Tensor,
+    target: Tensor,
+    keep: Tensor,
+    bias: Tensor,
+    factor: Tensor,
+) -> tuple[Tensor, Tensor]:
+    heads = query.shape[1]
+    return value.new_zeros(query.shape[0], heads, value.shape[2]), query.new_empty(source.shape[0], heads)
+
+
+@edge_attention_operator.gradient(("out", "weights"), plain.edge_attention_backward, loops="backward")
+def edge_attention_gradient(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    source: Tensor,
+    target: Tensor,
+    bias: Tensor,
+    factor: Tensor,
+    out: Tensor,
+    weights: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    # The loops add to them.
+    return empty(query).zero_(), empty(key).zero_(), empty(value).zero_(), empty(bias).zero_()
+
+
+@operator("longspan::by_target", plain.by_target, loops="by_target")
+def by_target_operator(source: Tensor, target: Tensor, sources: int, targets: int) -> Tensor:
+    return empty(source)
 
 
 def chain(rows: int, length: int, device: torch.device | str | None = None) -> Int[Tensor, "3 n"]:
@@ -49,7 +85,7 @@ def by_target(source: Int[Tensor, " k"], target: Int[Tensor, " k"], sources: int
 
     Sources lie below `sources`, targets below `targets`. Cost: k + sources + targets.
     """
-    find = plain.by_target if exporting() or transformed() else operators.by_target
+    find = plain.by_target if exporting() or transformed() else by_target_operator
     return find(source, target, sources, targets)
 
 
@@ -90,7 +126,7 @@ def edge_attention(
     keep = source.new_empty(0, dtype=torch.bool) if keep is None else keep
     bias = wide.new_empty(0, wide.shape[1]) if bias is None else bias.to(exact)
     factor = wide.new_empty(0, wide.shape[1]) if factor is None else factor.to(exact)
-    attend = plain.edge_attention if exporting() or transformed() else operators.edge_attention
+    attend = plain.edge_attention if exporting() or transformed() else edge_attention_operator
     return attend(query, key, wide, source, target, keep, bias, factor)[0].to(value.dtype)
 
 

@@ -31,11 +31,10 @@ def forward(
     factor: np.ndarray,
     out: np.ndarray,
     weights: np.ndarray,
-    threads: int,
 ) -> None:
     """Fill `out` (n, h, v) and `weights` (k, h) as `plain.edge_attention` returns them."""
     given = (query, key, value, source, *_by_node(target, len(query)), keep, bias, factor, out, weights)
-    _share(_forward, given, key, value, source, threads)
+    _share(_forward, given, key, value, source)
 
 
 def backward(
@@ -45,6 +44,7 @@ def backward(
     value: np.ndarray,
     source: np.ndarray,
     target: np.ndarray,
+    bias: np.ndarray,
     factor: np.ndarray,
     out: np.ndarray,
     weights: np.ndarray,
@@ -52,15 +52,14 @@ def backward(
     to_key: np.ndarray,
     to_value: np.ndarray,
     to_bias: np.ndarray,
-    threads: int,
 ) -> None:
     """Fill the gradients, which are zeros before, as `plain.edge_attention_backward` returns them."""
     places = _by_node(target, len(query))
     given = (gradient, query, key, value, source, *places, factor, out, weights, to_query, to_key, to_value, to_bias)
-    _share(_backward, given, key, value, source, threads)
+    _share(_backward, given, key, value, source)
 
 
-def by_target(source: np.ndarray, target: np.ndarray, sources: int, targets: int, order: np.ndarray) -> None:
+def by_target(source: np.ndarray, target: np.ndarray, order: np.ndarray, sources: int, targets: int) -> None:
     """Fill `order` as `plain.by_target` returns it, in linear time."""
     first = np.empty_like(order)
     _counting_sort(source, sources, np.arange(len(order)), first)
@@ -73,11 +72,10 @@ def _share(
     key: np.ndarray,
     value: np.ndarray,
     source: np.ndarray,
-    threads: int,
 ) -> None:
     heads = value.shape[1]
     numbers = len(source) * heads * (key.shape[2] + value.shape[2])
-    in_slices(kernel, arguments, heads, min(threads, numbers // WORTH_SHARING))
+    in_slices(kernel, arguments, heads, numbers // WORTH_SHARING)
 
 
 def _by_node(target: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:

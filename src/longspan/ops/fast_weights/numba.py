@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from longspan.ops._rows import copy, copy_back, copy_kept, copy_transposed, padded, total_rows
 from longspan.ops.compiled import compiled
@@ -26,22 +27,22 @@ def forward(
     key: np.ndarray,
     value: np.ndarray,
     strength: np.ndarray,
-    kept: np.ndarray,
+    rates: np.ndarray,
     state: np.ndarray,
     out: np.ndarray,
     last: np.ndarray,
     borders: np.ndarray,
     backwards: int,
-    threads: int,
+    saves: bool,
 ) -> None:
     """Fill `out` (b, t, h, v), `last` (b, h, e, v) and `borders` (b, chunks, h, e, v), the matrices before each chunk.
 
     `query` and `key` are (b, t, h, e). `strength` is (b, t, h) for the delta rule, (b, 0, h) for gated linear
-    attention. `kept` is exp(-rates), (b, t, h) or (b, t, h, e). The last `backwards` heads read from the end. With no
-    room for any, `borders` are not filled.
+    attention. `rates` are (b, t, h) or (b, t, h, e). The last `backwards` heads read from the end. The `borders` are
+    filled for a backward pass, if anything `saves` them.
     """
-    arrays = (query, key, value, strength, kept, state, out, last, borders, backwards)
-    _share(go_on, arrays, query, value, threads)
+    arrays = (query, key, value, strength, _kept(rates), state, out, last, borders, backwards, saves)
+    _share(_forward, arrays, query, value)
 
 
 def backward(
@@ -51,7 +52,8 @@ def backward(
     key: np.ndarray,
     value: np.ndarray,
     strength: np.ndarray,
-    kept: np.ndarray,
+    rates: np.ndarray,
+    state: np.ndarray,
     borders: np.ndarray,
     to_query: np.ndarray,
     to_key: np.ndarray,
@@ -60,7 +62,6 @@ def backward(
     to_rates: np.ndarray,
     to_state: np.ndarray,
     backwards: int,
-    threads: int,
 ) -> None:
     """Fill the gradients of `forward`, whose inputs and results these are.
 
@@ -70,16 +71,18 @@ def backward(
     D_{t-1} = exp(-f_t) D'_t. Without a strength, β_t = 1 and nothing is subtracted: u_t = v_t, D'_t = D_t and
     dk_t = D_t w_t.
     """
-    given = (grad_out, grad_last, query, key, value, strength, kept, borders)
-    made = (to_query, to_key, to_value, to_strength, to_rates, to_state)
-    _share(go_back, (*given, *made, backwards), query, value, threads)
+    inputs = (grad_out, grad_last, query, key, value, strength, _kept(rates), borders)
+    gradients = (to_query, to_key, to_value, to_strength, to_rates, to_state)
+    _share(_backward, (*inputs, *gradients, backwards), query, value)
 
 
-def _share(
-    kernel: Callable[..., None], arguments: tuple[Any, ...], query: np.ndarray, value: np.ndarray, threads: int
-) -> None:
+def _kept(rates: np.ndarray) -> np.ndarray:
+    return torch.from_numpy(rates).neg().exp_().numpy()
+
+
+def _share(kernel: Callable[..., None], arguments: tuple[Any, ...], query: np.ndarray, value: np.ndarray) -> None:
     rows, _, heads, _ = query.shape
-    in_slices(kernel, arguments, rows * heads, min(threads, query.size * value.shape[3] // WORTH_SHARING))
+    in_slices(kernel, arguments, rows * heads, query.size * value.shape[3] // WORTH_SHARING)
 
 
 # Columns of values at a time: the buffer of matrices takes CHUNK x COLUMNS x E numbers.
@@ -87,7 +90,7 @@ COLUMNS = 16
 
 
 @compiled
-def _again(
+def _recompute(
     border: np.ndarray,
     key: np.ndarray,
     kept: np.ndarray,
@@ -127,7 +130,7 @@ def _again(
 
 
 @compiled
-def _return(
+def _chunk_backward(
     gradient: np.ndarray,
     before: np.ndarray,
     query: np.ndarray,
@@ -192,7 +195,7 @@ def _return(
 
 
 @compiled
-def go_back(
+def _backward(
     grad_out: np.ndarray,
     grad_last: np.ndarray,
     query: np.ndarray,
@@ -255,7 +258,7 @@ def go_back(
                 copy_transposed(borders[row, number, head].reshape(-1), e, v, border, E)
                 for column in range(0, v, COLUMNS):
                     end = min(column + COLUMNS, v)
-                    _again(
+                    _recompute(
                         border,
                         chunk_key,
                         chunk_kept,
@@ -271,7 +274,7 @@ def go_back(
                         E,
                         V,
                     )
-                    _return(
+                    _chunk_backward(
                         gradients[head],
                         before,
                         chunk_query,
@@ -373,7 +376,7 @@ def _add(
 
 
 @compiled
-def go_on(
+def _forward(
     query: np.ndarray,
     key: np.ndarray,
     value: np.ndarray,
@@ -384,6 +387,7 @@ def go_on(
     last: np.ndarray,
     borders: np.ndarray,
     backwards: int,
+    saves: bool,
     first: int,
     final: int,
 ) -> None:
@@ -414,7 +418,7 @@ def go_on(
                 copy(values, place * v, step * v, chunk_value, 0, V, count, v)
                 copy_kept(factors, place * channels, step * channels, chunk_kept, E, count, channels)
                 matrix = matrices[head]
-                if borders.size and begin % CHUNK == 0:
+                if saves and begin % CHUNK == 0:
                     copy(matrix, 0, V, borders[row, begin // CHUNK, head].reshape(-1), 0, v, e, v)
                 if delta:
                     copy(strengths, place, step, chunk_strength, 0, 1, count, 1)

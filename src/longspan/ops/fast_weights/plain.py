@@ -8,11 +8,16 @@ from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.decay import chunk_decay, running_sums
 from longspan.ops.execution import exporting
 
-CHUNK = 64
-
 # Positions per chunk: scores take CHUNK numbers per position and head, and what goes from chunk to chunk two products
 # of e·v·CHUNK each. With a rate per channel, the products of all channels with all positions of a chunk are formed.
 CHUNK, CHANNEL_CHUNK = 32, 8
+# The same of kernels for a GPU: fewer where keys are wide, as registers are few, or where rates are per channel.
+GPU_CHUNK, GPU_SHORT_CHUNK, WIDE = 32, 16, 64
+
+
+def gpu_chunk(query: Tensor, rates: Tensor) -> int:
+    """Number of positions per chunk of kernels for a GPU."""
+    return GPU_SHORT_CHUNK if rates.ndim == 4 or query.shape[3] > WIDE else GPU_CHUNK
 
 
 def fast_weights(

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from longspan.ops._tiles import width
 from longspan.ops.fast_weights import triton_backward, triton_forward
+from longspan.ops.fast_weights.plain import gpu_chunk
 
 # Columns of a matrix that a program carries, and its warps: all numbers of a chunk of 64 channels are in registers.
 COLUMNS, WARPS = 16, 8
@@ -34,19 +35,20 @@ def forward(
     last: Tensor,
     borders: Tensor,
     backwards: int,
-    chunk: int,
+    saves: bool,
 ) -> None:
-    """Fill what is read (b, t, h, v), the last matrices (b, h, e, v), and those before each chunk of `chunk` positions
-    (b, chunks, h, e, v), if there is room for any.
+    """Fill what is read (b, t, h, v), the last matrices (b, h, e, v), and those before each chunk of positions
+    (b, chunks, h, e, v), if anything `saves` them.
 
     Without a strength (b, t, h) it has no positions. Rates are (b, t, h), or (b, t, h, e) without a strength.
     """
     (b, t, h, e), v = query.shape, value.shape[3]
+    chunk = gpu_chunk(query, rates)
     kind = _kind(strength, rates, chunk, e)
     with torch.cuda.device_of(query):
         squares = _squares_of(query, key, strength, rates, backwards, kind)
         given = (query, key, value, strength, rates, state, *squares, out, last, borders)
-        sizes, saves = (t, h, e, v, backwards, triton.cdiv(t, chunk)), borders.shape[1] > 0
+        sizes = (t, h, e, v, backwards, triton.cdiv(t, chunk))
         triton_forward.forward[b * h, triton.cdiv(v, COLUMNS)](
             *given, *sizes, SAVES=saves, V=COLUMNS, **kind, num_warps=WARPS
         )
@@ -60,6 +62,7 @@ def backward(
     value: Tensor,
     strength: Tensor,
     rates: Tensor,
+    state: Tensor,
     borders: Tensor,
     to_query: Tensor,
     to_key: Tensor,
@@ -68,10 +71,10 @@ def backward(
     to_rates: Tensor,
     to_state: Tensor,
     backwards: int,
-    chunk: int,
 ) -> None:
     """Fill the last six tensors with the gradients of `forward`, given those of what it fills and the `borders`."""
     (b, t, h, e), v = query.shape, value.shape[3]
+    chunk = gpu_chunk(query, rates)
     kind, chunks = _kind(strength, rates, chunk, e), triton.cdiv(t, chunk)
     made = (to_query, to_key, to_value, to_strength, to_rates)
     with torch.cuda.device_of(query):

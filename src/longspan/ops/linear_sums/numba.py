@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from longspan.ops._rows import copy, copy_transposed, padded
 from longspan.ops.compiled import compiled
+from longspan.ops.linear_sums.plain import TINY, normaliser_gradient
 from longspan.ops.simd import exp, lanes, load, maximum, minimum, spread, spread_from, store, total
 from longspan.ops.threads import in_slices
 
@@ -24,16 +26,14 @@ TOGETHER = 4
 WORTH_SHARING = 1 << 20
 
 
-def features(x: np.ndarray, mask: np.ndarray, shifted: bool, out: np.ndarray, threads: int) -> None:
+def features(x: np.ndarray, mask: np.ndarray, out: np.ndarray, shifted: bool) -> None:
     """Fill `out` with φ(x), zeros where `mask` (b, t) is False; without a mask it is (b, 0)."""
-    in_slices(_features_of_rows, (x, mask, shifted, out), x.shape[0] * x.shape[1], _slices(x, 16, threads))
+    in_slices(_features_of_rows, (x, mask, shifted, out), x.shape[0] * x.shape[1], _slices(x, 16))
 
 
-def sum_up(
-    key: np.ndarray, value: np.ndarray, mask: np.ndarray, sums: np.ndarray, weights: np.ndarray, threads: int
-) -> None:
+def sum_up(key: np.ndarray, value: np.ndarray, mask: np.ndarray, sums: np.ndarray, weights: np.ndarray) -> None:
     """Fill Σ φ(k) vᵀ (b, h, e, v) and Σ φ(k) (b, h, e)."""
-    _share(_sum_up, (key, value, mask, sums, weights), key, value, threads)
+    _share(_sum_up, (key, value, mask, sums, weights), key, value)
 
 
 def sum_up_backward(
@@ -44,10 +44,9 @@ def sum_up_backward(
     mask: np.ndarray,
     to_key: np.ndarray,
     to_value: np.ndarray,
-    threads: int,
 ) -> None:
     """Fill the gradients of keys and values, given those of the sums: φ' (dS v + dz) and dSᵀ φ(k)."""
-    _share(_sum_up_backward, (grad_sums, grad_weights, key, value, mask, to_key, to_value), key, value, threads)
+    _share(_sum_up_backward, (grad_sums, grad_weights, key, value, mask, to_key, to_value), key, value)
 
 
 def read(
@@ -56,39 +55,35 @@ def read(
     weights: np.ndarray,
     out: np.ndarray,
     normaliser: np.ndarray,
-    tiny: float,
-    threads: int,
 ) -> None:
-    """Fill φ(q)ᵀ S / φ(q)·z (b, t, h, v) and φ(q)·z (b, t, h), below `tiny` replaced by it as a divisor."""
-    _share(_read, (query, sums, weights, out, normaliser, tiny), query, out, threads)
+    """Fill φ(q)ᵀ S / φ(q)·z (b, t, h, v) and φ(q)·z (b, t, h), below TINY replaced by it as a divisor."""
+    _share(_read, (query, sums, weights, out, normaliser, TINY), query, out)
 
 
 def read_backward(
     gradient: np.ndarray,
-    to_normaliser: np.ndarray,
-    inverse: np.ndarray,
     query: np.ndarray,
     sums: np.ndarray,
     weights: np.ndarray,
+    out: np.ndarray,
+    normaliser: np.ndarray,
     to_query: np.ndarray,
     to_sums: np.ndarray,
     to_weights: np.ndarray,
-    threads: int,
 ) -> None:
     """Fill the gradients of queries and sums, with g = dy / normaliser: φ' (S g + dn z), Σ φ(q) gᵀ and Σ φ(q) dn."""
-    given = (gradient, to_normaliser, inverse, query, sums, weights)
-    _share(_read_backward, (*given, to_query, to_sums, to_weights), query, gradient, threads)
+    tensors = (torch.from_numpy(x) for x in (gradient, out, normaliser))
+    given = (gradient, *(x.numpy() for x in normaliser_gradient(*tensors)), query, sums, weights)
+    _share(_read_backward, (*given, to_query, to_sums, to_weights), query, gradient)
 
 
-def _share(
-    kernel: Callable[..., None], arguments: tuple[Any, ...], one: np.ndarray, other: np.ndarray, threads: int
-) -> None:
+def _share(kernel: Callable[..., None], arguments: tuple[Any, ...], one: np.ndarray, other: np.ndarray) -> None:
     rows, _, heads, _ = one.shape
-    in_slices(kernel, arguments, rows * heads, _slices(one, other.shape[3], threads))
+    in_slices(kernel, arguments, rows * heads, _slices(one, other.shape[3]))
 
 
-def _slices(x: np.ndarray, products: int, threads: int) -> int:
-    return min(threads, x.size * products // WORTH_SHARING)
+def _slices(x: np.ndarray, products: int) -> int:
+    return x.size * products // WORTH_SHARING
 
 
 @compiled

@@ -66,3 +66,9 @@ class _Features(Function):
 
 def inverse(normaliser: Tensor) -> Tensor:
     return normaliser.clamp_min(TINY).reciprocal()
+
+
+def normaliser_gradient(gradient: Tensor, out: Tensor, normaliser: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of the normaliser, given that of `answers`, and the inverse of the normaliser."""
+    divisor = inverse(normaliser)
+    return -(gradient * out).sum(-1) * divisor * (normaliser >= TINY), divisor

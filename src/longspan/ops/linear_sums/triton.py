@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from longspan.ops._tiles import columns, rows, width
+from longspan.ops.linear_sums.plain import TINY, normaliser_gradient
 
 # Positions, and columns of the values, of a block, and warps of a program.
 T, V, WARPS = 32, 32, 8
@@ -212,32 +213,33 @@ def sum_up_backward(
         )
 
 
-def read(query: Tensor, sums: Tensor, weights: Tensor, out: Tensor, normaliser: Tensor, tiny: float) -> None:
+def read(query: Tensor, sums: Tensor, weights: Tensor, out: Tensor, normaliser: Tensor) -> None:
     """Fill what queries (b, n, h, e) read (b, n, h, v), and what it is divided by (b, n, h) where it is not below
-    `tiny`."""
+    TINY."""
     (b, t, h, e), v = query.shape, sums.shape[3]
     with torch.cuda.device_of(query):
         _read[b * h, triton.cdiv(t, T)](
-            query, sums, weights, out, normaliser, t, h, e, v, TINY=tiny, T=T, E=width(e), V=V, num_warps=WARPS
+            query, sums, weights, out, normaliser, t, h, e, v, TINY=TINY, T=T, E=width(e), V=V, num_warps=WARPS
         )
 
 
 def read_backward(
     gradient: Tensor,
-    to_normaliser: Tensor,
-    inverse: Tensor,
     query: Tensor,
     sums: Tensor,
     weights: Tensor,
+    out: Tensor,
+    normaliser: Tensor,
     to_query: Tensor,
     to_sums: Tensor,
     to_weights: Tensor,
 ) -> None:
     """Fill the last three tensors with the gradients of `read`: dφ = S do / n + s dn, dS = Σ φ doᵀ / n, ds = Σ φ dn.
 
-    The gradient dn of the normaliser n, and one over n, are (b, t, h).
+    The normaliser n, and so its gradient dn, are (b, t, h).
     """
     (b, t, h, e), v = query.shape, sums.shape[3]
+    to_normaliser, inverse = normaliser_gradient(gradient, out, normaliser)
     given = (gradient, to_normaliser, inverse, query, sums, weights, to_query)
     with torch.cuda.device_of(query):
         _read_backward[b * h, triton.cdiv(t, T)](*given, t, h, e, v, T=T, E=width(e), V=V, num_warps=WARPS)

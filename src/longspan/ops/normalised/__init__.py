@@ -1,15 +1,24 @@
 """Vectors scaled to a length: unit vectors, and vectors whose mean square is one.
 
-`plain` has them in plain operations, for every device; `numba` as compiled loops for a CPU, which `operators` makes an
-operator of PyTorch.
+`plain` has them in plain operations, for every device, and `numba` as compiled loops for a CPU.
 """
 
 from jaxtyping import Float
 from torch import Tensor
 
-from longspan.ops.execution import exporting, on_cpu, transformed
-from longspan.ops.normalised import operators, plain
-from longspan.ops.scan import accumulation_dtype
+from longspan.ops.execution import accumulation_dtype, exporting, on_cpu, transformed
+from longspan.ops.normalised import plain
+from longspan.ops.operators import empty, operator
+
+
+@operator("longspan::normalised", plain.normalised, loops="forward")
+def normalised_operator(x: Tensor, length: float, epsilon: float) -> Tensor:
+    return empty(x)
+
+
+@normalised_operator.gradient(("out",), loops="backward")
+def normalised_gradient(gradient: Tensor, x: Tensor, length: float, epsilon: float) -> Tensor:
+    return empty(x)
 
 
 def normalised(x: Float[Tensor, "*n e"], length: float, epsilon: float) -> Float[Tensor, "*n e"]:
@@ -18,8 +27,8 @@ def normalised(x: Float[Tensor, "*n e"], length: float, epsilon: float) -> Float
     Squares may be larger than any number. Cost: one pass over x, and one over it and its gradient backward.
     """
     wide = x.to(accumulation_dtype(x.dtype))
-    plainly = exporting() or transformed() or not on_cpu(x)
-    return (plain if plainly else operators).normalised(wide, length, epsilon)
+    scale = plain.normalised if exporting() or transformed() or not on_cpu(x) else normalised_operator
+    return scale(wide, length, epsilon)
 
 
 def normalised_naive(x: Tensor, length: float, epsilon: float) -> Tensor:

@@ -1,9 +1,10 @@
 """Vectors scaled to a length, and their gradients, as compiled loops.
 
-NumPy arrays (n, e) in and out, no tensors, all of them C-contiguous.
+NumPy arrays (..., e) in and out, no tensors, all of them C-contiguous.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,16 +18,19 @@ WORTH_SHARING = 1 << 18
 LARGE = 1e30
 
 
-def forward(x: np.ndarray, out: np.ndarray, length: float, epsilon: float, threads: int) -> None:
-    """Fill `out` with x · length / √(|x|² + epsilon)."""
-    in_slices(_forward, (x, out, length, epsilon), len(x), min(threads, x.size // WORTH_SHARING))
+def forward(x: np.ndarray, out: np.ndarray, length: float, epsilon: float) -> None:
+    """Fill `out` with x · length / √(|x|² + epsilon) of each vector."""
+    _share(_forward, (x, out), length, epsilon)
 
 
-def backward(
-    gradient: np.ndarray, x: np.ndarray, to_x: np.ndarray, length: float, epsilon: float, threads: int
-) -> None:
+def backward(gradient: np.ndarray, x: np.ndarray, to_x: np.ndarray, length: float, epsilon: float) -> None:
     """Fill `to_x` with r (dy - y (y·dy) / length²), y = r x being what `forward` fills."""
-    in_slices(_backward, (gradient, x, to_x, length, epsilon), len(x), min(threads, x.size // WORTH_SHARING))
+    _share(_backward, (gradient, x, to_x), length, epsilon)
+
+
+def _share(kernel: Callable[..., None], arrays: tuple[np.ndarray, ...], length: float, epsilon: float) -> None:
+    rows = [array.reshape(-1, array.shape[-1]) for array in arrays]
+    in_slices(kernel, (*rows, length, epsilon), len(rows[0]), rows[0].size // WORTH_SHARING)
 
 
 @compiled

@@ -1,15 +1,16 @@
 """The gated recurrence that computes every prefix mean, and the gates that turn it into a prefix softmax.
 
-`plain` has them as associative scans of plain operations, `numba` as compiled loops for a CPU; `operators` has PyTorch
-choose by the device.
+`plain` has them as associative scans of plain operations, `numba` as compiled loops for a CPU, and `triton` as kernels
+for a GPU.
 """
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from longspan.ops.execution import exporting, transformed
-from longspan.ops.scan import operators, plain
+from longspan.ops.execution import accumulation_dtype, exporting, transformed
+from longspan.ops.operators import empty, operator
+from longspan.ops.scan import plain
 from longspan.ops.scan.plain import FLOOR
 
 __all__ = [
@@ -22,9 +23,32 @@ __all__ = [
 ]
 
 
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the type sums are taken in: float32 for half precision, otherwise `dtype` itself."""
-    return torch.promote_types(dtype, torch.float32)
+@operator("longspan::lerp_scan", plain.lerp_scan, loops="lerp_forward", kernels="lerp_forward")
+def lerp_scan_operator(values: Tensor, gates: Tensor, initial: Tensor) -> tuple[Tensor, Tensor]:
+    return empty(values), empty(initial)
+
+
+@lerp_scan_operator.gradient(
+    ("outputs", "final"), plain.lerp_scan_backward, loops="lerp_backward", kernels="lerp_backward"
+)
+def lerp_scan_gradient(
+    grad_outputs: Tensor, grad_final: Tensor, values: Tensor, gates: Tensor, initial: Tensor, outputs: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return empty(values), empty(gates), empty(initial)
+
+
+@operator("longspan::softmax_gates", plain.softmax_gates, loops="gates_forward", kernels="gates_forward")
+def softmax_gates_operator(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor) -> tuple[Tensor, Tensor]:
+    return empty(logits), empty(initial)
+
+
+@softmax_gates_operator.gradient(
+    ("gates", "final"), plain.softmax_gates_backward, loops="gates_backward", kernels="gates_backward"
+)
+def softmax_gates_gradient(
+    grad_gates: Tensor, grad_final: Tensor, gates: Tensor, starts: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    return empty(gates), empty(grad_final), empty(gates)
 
 
 def lerp_scan(
@@ -53,7 +77,7 @@ def lerp_scan(
         # A step of a stream: a kernel would not pay off.
         final = torch.lerp(initial, wide[:, 0], gates[:, 0] if gates.ndim == 4 else gates[:, 0].unsqueeze(-1))
         return final.unsqueeze(1).to(values.dtype), final
-    scan = plain.lerp_scan if transformed() else operators.lerp_scan
+    scan = plain.lerp_scan if transformed() else lerp_scan_operator
     outputs, final = scan(wide, gates, initial)
     return outputs.to(values.dtype), final
 
@@ -95,7 +119,7 @@ def softmax_gates(
         return logits, initial
     starts = logits.new_empty(b, 0, dtype=torch.bool) if starts is None else starts
     # For a step of a stream, a kernel would not pay off.
-    find = plain.softmax_gates if exporting() or t == 1 or transformed() else operators.softmax_gates
+    find = plain.softmax_gates if exporting() or t == 1 or transformed() else softmax_gates_operator
     rates = logits.new_empty(b, 0, h) if rates is None else rates.to(logits.dtype)
     gates, final = find(logits, initial.to(plain.exact_dtype(logits.device)), starts, rates)
     return gates, final.to(initial.dtype)

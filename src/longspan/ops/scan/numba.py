@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from longspan.ops.compiled import compiled
+from longspan.ops.scan.unsized import FLOOR
 from longspan.ops.threads import in_slices
 
 # Elements per slice below which handing one to another thread costs more than it saves: a single core nearly keeps up
@@ -23,13 +25,13 @@ HEADROOM = 40.0
 
 
 def lerp_forward(
-    values: np.ndarray, gates: np.ndarray, initial: np.ndarray, outputs: np.ndarray, final: np.ndarray, threads: int
+    values: np.ndarray, gates: np.ndarray, initial: np.ndarray, outputs: np.ndarray, final: np.ndarray
 ) -> None:
     """Fill `outputs` (b, t, h, e) with o_t = o_{t-1} + w_t (v_t - o_{t-1}) and `final` (b, h, e) with the last.
 
     `gates` is (b, t, h), or (b, t, h, e) for a gate per channel.
     """
-    _share_heads(_lerp_forward, (values, gates, initial, outputs, final), values, gates, threads)
+    _share_heads(_lerp_forward, (values, gates, initial, outputs, final), values, gates)
 
 
 def lerp_backward(
@@ -42,14 +44,13 @@ def lerp_backward(
     grad_values: np.ndarray,
     grad_gates: np.ndarray,
     grad_initial: np.ndarray,
-    threads: int,
 ) -> None:
     """Fill the last three arrays with the gradients of `lerp_forward`.
 
     G_t = do_t + (1 - w_{t+1}) G_{t+1}, dv_t = w_t G_t, dw_t = G_t·(v_t - o_{t-1}), d initial = (1 - w_1) G_1.
     """
     arrays = (grad_outputs, grad_final, values, gates, initial, outputs, grad_values, grad_gates, grad_initial)
-    _share_heads(_lerp_backward, arrays, values, gates, threads)
+    _share_heads(_lerp_backward, arrays, values, gates)
 
 
 def gates_forward(
@@ -59,16 +60,14 @@ def gates_forward(
     rates: np.ndarray,
     gates: np.ndarray,
     final: np.ndarray,
-    hidden: float,
-    threads: int,
 ) -> None:
     """Fill `gates` (b, t, h) with exp(z_t - n_t), n_t = logaddexp(n_{t-1} - f_t, z_t), and `final` (b, h) with the
     last n.
 
-    Logits up to `hidden` weigh nothing, and an `initial` up to it has seen nothing. `starts` (b, t), or (b, 0) for
+    Logits up to FLOOR / 2 weigh nothing, and an `initial` up to it has seen nothing. `starts` (b, t), or (b, 0) for
     none, says where n restarts; `rates` f are (b, t, h), or (b, 0, h) for zeros.
     """
-    _share(_gates_forward, (logits, initial, starts, rates, gates, final, hidden), len(logits), logits.size, threads)
+    _share(_gates_forward, (logits, initial, starts, rates, gates, final, FLOOR / 2), len(logits), logits.size)
 
 
 def gates_backward(
@@ -79,30 +78,29 @@ def gates_backward(
     grad_logits: np.ndarray,
     grad_initial: np.ndarray,
     grad_rates: np.ndarray,
-    threads: int,
 ) -> None:
     """Fill the last three arrays with the gradients of `gates_forward`, for which the gates suffice.
 
     N_t = -w_t dw_t + (1 - w_{t+1}) N_{t+1}, dz_t = w_t (dw_t + N_t), df_t = -(1 - w_t) N_t, d initial = -df_1.
     """
     arrays = (grad_gates, grad_final, gates, starts, grad_logits, grad_initial, grad_rates)
-    _share(_gates_backward, arrays, len(gates), gates.size, threads)
+    _share(_gates_backward, arrays, len(gates), gates.size)
 
 
 def _share_heads(
-    kernel: Callable[..., None], arrays: tuple[np.ndarray, ...], values: np.ndarray, gates: np.ndarray, threads: int
+    kernel: Callable[..., None], arrays: tuple[np.ndarray, ...], values: np.ndarray, gates: np.ndarray
 ) -> None:
     rows, _, heads, width = values.shape
     if gates.ndim == 4:
         # With a gate per channel, channels are independent, and heads may be cut to suit the threads.
-        channels, heads = heads * width, math.gcd(heads * width, threads)
+        channels, heads = heads * width, math.gcd(heads * width, torch.get_num_threads())
         arrays = tuple(array.reshape(*array.shape[:-2], heads, channels // heads) for array in arrays)
-    _share(kernel, arrays, rows * heads, values.size, threads)
+    _share(kernel, arrays, rows * heads, values.size)
 
 
-def _share(kernel: Callable[..., None], arguments: tuple[Any, ...], units: int, elements: int, threads: int) -> None:
+def _share(kernel: Callable[..., None], arguments: tuple[Any, ...], units: int, elements: int) -> None:
     """Run `kernel(*arguments, first, last)` over `units` cut into as many slices as are worth a thread each."""
-    in_slices(kernel, arguments, units, min(threads, elements // WORTH_SHARING))
+    in_slices(kernel, arguments, units, elements // WORTH_SHARING)
 
 
 def _inner(function: Callable[..., None]) -> Callable[..., None]:

@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longspan.ops.scan.unsized import FLOOR
+
 # Programs below which channels are spread further, and the fewest channels of one: those of one read of memory.
 ENOUGH, FEWEST = 256, 4
 # Numbers of a block, two float64 each, spread over the registers of a program's four warps.
@@ -255,13 +257,11 @@ def lerp_backward(
         torch.sum(parts, -1, out=grad_gates)
 
 
-def gates_forward(
-    logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor, gates: Tensor, final: Tensor, hidden: float
-) -> None:
+def gates_forward(logits: Tensor, initial: Tensor, starts: Tensor, rates: Tensor, gates: Tensor, final: Tensor) -> None:
     """Fill `gates` (b, t, h) with exp(z_t - n_t), n_t = logaddexp(n_{t-1} - f_t, z_t), and `final` (b, h) with the
     last n.
 
-    Logits up to `hidden` weigh nothing. `starts` (b, t), or (b, 0) for none, says where n restarts; `rates` f are
+    Logits up to FLOOR / 2 weigh nothing. `starts` (b, t), or (b, 0) for none, says where n restarts; `rates` f are
     (b, t, h), or (b, 0, h) for zeros.
     """
     b, t, h = logits.shape
@@ -269,7 +269,7 @@ def gates_forward(
     given = (logits, initial, starts.view(torch.uint8), rates, gates, final)
     with torch.cuda.device_of(logits):
         _gates_forward[b, triton.cdiv(h, heads)](
-            *given, t, h, hidden, STARTS=starts.shape[1] > 0, RATES=rates.shape[1] > 0, T=block, H=heads
+            *given, t, h, FLOOR / 2, STARTS=starts.shape[1] > 0, RATES=rates.shape[1] > 0, T=block, H=heads
         )
 
 

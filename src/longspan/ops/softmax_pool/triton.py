@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from longspan.ops._tiles import width
+from longspan.ops.scan import FLOOR
 
 # Positions, and channels of the values, of a block.
 T, D = 32, 32
@@ -145,10 +146,10 @@ def _backward(  # type: ignore[no-untyped-def]
     tl.store(to_logits + here, weight * change, mask=seen)
 
 
-def forward(values: Tensor, logits: Tensor, pooled: Tensor, largest: Tensor, total: Tensor, hidden: float) -> None:
+def forward(values: Tensor, logits: Tensor, pooled: Tensor, largest: Tensor, total: Tensor) -> None:
     """Fill the means `pooled` (b, h, d) of values (b, t, d), and `largest` and `total` (b, h): m and Σ exp(z - m).
 
-    The logits (b, t, h) are at least float32; those up to `hidden` weigh nothing. Without others, all are zero but m.
+    The logits (b, t, h) are at least float32; those up to FLOOR / 2 weigh nothing. Without others, all are zero but m.
     """
     (b, t, d), h = values.shape, logits.shape[2]
     channels, blocks = triton.cdiv(d, D), triton.cdiv(t, T)
@@ -157,25 +158,25 @@ def forward(values: Tensor, logits: Tensor, pooled: Tensor, largest: Tensor, tot
     state = [logits.new_empty(b, parts, *shape) for shape in ((h,), (h,), (h, d))]
     heads = width(h)
     with torch.cuda.device_of(values):
-        _forward[b, parts, channels](values, logits, *state, t, d, h, blocks, T=T, D=D, H=heads, HIDDEN=hidden)
-        _merge[b, channels](*state, pooled, largest, total, parts, d, h, D=D, H=heads, HIDDEN=hidden)
+        _forward[b, parts, channels](values, logits, *state, t, d, h, blocks, T=T, D=D, H=heads, HIDDEN=FLOOR / 2)
+        _merge[b, channels](*state, pooled, largest, total, parts, d, h, D=D, H=heads, HIDDEN=FLOOR / 2)
 
 
 def backward(
     gradient: Tensor,
-    along: Tensor,
     values: Tensor,
     logits: Tensor,
+    pooled: Tensor,
     largest: Tensor,
     total: Tensor,
     to_values: Tensor,
     to_logits: Tensor,
-    hidden: float,
 ) -> None:
-    """Fill the last two tensors with the gradients of the means, given theirs (b, h, d) and its product with each mean
-    (b, h), `along`: w = exp(z - m) / s, dv_t = Σ_h w_t g, dz_t = w_t (g·v_t - g·mean).
+    """Fill the last two tensors with the gradients of the means, given theirs (b, h, d): w = exp(z - m) / s,
+    dv_t = Σ_h w_t g, dz_t = w_t (g·v_t - g·mean).
     """
     (b, t, d), h = values.shape, logits.shape[2]
+    along = (gradient * pooled).sum(-1)
     given = (gradient, along, values, logits, largest, total)
     with torch.cuda.device_of(values):
-        _backward[b, triton.cdiv(t, T)](*given, to_values, to_logits, t, d, h, T=T, D=D, H=width(h), HIDDEN=hidden)
+        _backward[b, triton.cdiv(t, T)](*given, to_values, to_logits, t, d, h, T=T, D=D, H=width(h), HIDDEN=FLOOR / 2)

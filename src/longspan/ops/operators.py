@@ -165,7 +165,7 @@ class Operator:
         def function(*tensors: Tensor) -> tuple[Tensor, ...]:
             return _tuple(self._plain(**inputs | dict(zip(names, tensors, strict=True))))[:count]
 
-        _, pull_back = torch.func.vjp(function, *(inputs[name] for name in names))
+        pull_back = torch.func.vjp(function, *(inputs[name] for name in names))[1]
         gradients: tuple[Tensor, ...] = pull_back(arguments[:count])
         return gradients if len(gradients) > 1 else gradients[0]
 

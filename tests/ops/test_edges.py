@@ -21,7 +21,7 @@ from longspan.ops.edges import (
     edge_attention_operator,
     in_order,
     new_ones,
-    plain,
+    plain_attention,
 )
 
 
@@ -110,7 +110,7 @@ def test_more_edges_than_are_read_ahead() -> None:
     torch.testing.assert_close(*found)
     torch.testing.assert_close(
         found[0][0],
-        plain.edge_attention(*tensors, source, target, source[:0].bool(), probe[:0, :, 0], probe[:0, :, 0])[0],
+        plain_attention(*tensors, source, target, source[:0].bool(), probe[:0, :, 0], probe[:0, :, 0])[0],
     )
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from longspan.ops.normalised import normalised, normalised_naive, plain
+from longspan.ops.normalised import normalised, normalised_naive, plain_normalised
 from longspan.ops.normalised import numba as loops
 
 
@@ -13,7 +13,7 @@ def test_the_formula(width: int) -> None:
     upstream = torch.randn_like(x)
     expected = normalised_naive(x, 1.5, 1e-2)
     (wanted,) = torch.autograd.grad(expected, x, upstream)
-    for function in (normalised, plain.normalised):
+    for function in (normalised, plain_normalised):
         found = function(x, 1.5, 1e-2)
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(torch.autograd.grad(found, x, upstream)[0], wanted)

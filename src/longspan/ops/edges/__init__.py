@@ -1,6 +1,6 @@
 """Softmax attention over the edges of a graph, and the edges themselves: numbers of rows, sources and targets.
 
-`plain` has the attention in plain operations, and `numba` as compiled loops for a CPU.
+The plain operations are a pass over all edges for each step; `numba` has compiled loops for a CPU.
 """
 
 from collections.abc import Sequence
@@ -9,12 +9,80 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from longspan.ops.edges import plain
 from longspan.ops.execution import accumulation_dtype, exporting, transformed
 from longspan.ops.operators import empty, operator
+from longspan.ops.scan import FLOOR
 
 
-@operator("longspan::edge_attention", plain.edge_attention, loops="forward")
+def plain_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    source: Tensor,
+    target: Tensor,
+    keep: Tensor,
+    bias: Tensor,
+    factor: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Return the outputs (n, h, v) and the weights (k, h) of the edges, before their factors.
+
+    `keep` (k,), `bias` (k, h) and `factor` (k, h) are of length 0 where there are none.
+    """
+    scores = (query[target] * key[source]).sum(-1) / max(query.shape[2], 1) ** 0.5
+    if bias.shape[0]:
+        scores = scores + bias
+    if keep.shape[0]:
+        scores = scores.masked_fill(~keep.unsqueeze(1), FLOOR)
+    # Only a shift, on which the result does not depend: its gradient is zero, and would be arbitrary at ties.
+    largest = scores.new_full(query.shape[:2], FLOOR).scatter_reduce(
+        0, target.unsqueeze(1).expand_as(scores), scores.detach(), "amax"
+    )
+    weights = (scores - largest[target]).exp()
+    if keep.shape[0]:
+        weights = weights * keep.unsqueeze(1)
+    # A query with edges has a total of at least exp(0); one without edges has a sum of zero.
+    total = weights.new_zeros(query.shape[:2]).index_add(0, target, weights).clamp_min(1)
+    weights = weights / total[target]
+    weighed = weights * factor if factor.shape[0] else weights
+    out = value.new_zeros(*query.shape[:2], value.shape[2])
+    return out.index_add(0, target, weighed.unsqueeze(-1) * value[source]), weights
+
+
+def plain_attention_gradient(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    source: Tensor,
+    target: Tensor,
+    bias: Tensor,
+    factor: Tensor,
+    out: Tensor,
+    weights: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the gradients of query, key, value and bias, given that of the outputs.
+
+    With the weights p, factors f and outputs o: dv_s = Σ p f do_t, ds = p (f (do_t·v_s) - do_t·o_t), and dq, dk follow
+    from the scores s.
+    """
+    upstream = gradient[target]
+    weighed = weights * factor if factor.shape[0] else weights
+    to_value = torch.zeros_like(value).index_add(0, source, weighed.unsqueeze(-1) * upstream)
+    to_weighed = (upstream * value[source]).sum(-1)
+    to_weighed = to_weighed * factor if factor.shape[0] else to_weighed
+    to_scores = weights * (to_weighed - (gradient * out).sum(-1)[target])
+    scaled = (to_scores / max(query.shape[2], 1) ** 0.5).unsqueeze(-1)
+    to_query = torch.zeros_like(query).index_add(0, target, scaled * key[source])
+    to_key = torch.zeros_like(key).index_add(0, source, scaled * query[target])
+    return to_query, to_key, to_value, to_scores if bias.shape[0] else torch.zeros_like(bias)
+
+
+def plain_by_target(source: Tensor, target: Tensor, sources: int, targets: int) -> Tensor:
+    """Return the order of edges by target, then by source, the first of equal edges first."""
+    return (target * sources + source).argsort(stable=True)
+
+
+@operator("longspan::edge_attention", plain_attention, loops="forward")
 def edge_attention_operator(
     query: Tensor,
     key: Tensor,
@@ -29,7 +97,7 @@ def edge_attention_operator(
     return value.new_zeros(query.shape[0], heads, value.shape[2]), query.new_empty(source.shape[0], heads)
 
 
-@edge_attention_operator.gradient(("out", "weights"), plain.edge_attention_backward, loops="backward")
+@edge_attention_operator.gradient(("out", "weights"), plain_attention_gradient, loops="backward")
 def edge_attention_gradient(
     gradient: Tensor,
     query: Tensor,
@@ -46,7 +114,7 @@ def edge_attention_gradient(
     return empty(query).zero_(), empty(key).zero_(), empty(value).zero_(), empty(bias).zero_()
 
 
-@operator("longspan::by_target", plain.by_target, loops="by_target")
+@operator("longspan::by_target", plain_by_target, loops="by_target")
 def by_target_operator(source: Tensor, target: Tensor, sources: int, targets: int) -> Tensor:
     return empty(source)
 
@@ -85,7 +153,7 @@ def by_target(source: Int[Tensor, " k"], target: Int[Tensor, " k"], sources: int
 
     Sources lie below `sources`, targets below `targets`. Cost: k + sources + targets.
     """
-    find = plain.by_target if exporting() or transformed() else by_target_operator
+    find = plain_by_target if exporting() or transformed() else by_target_operator
     return find(source, target, sources, targets)
 
 
@@ -126,7 +194,7 @@ def edge_attention(
     keep = source.new_empty(0, dtype=torch.bool) if keep is None else keep
     bias = wide.new_empty(0, wide.shape[1]) if bias is None else bias.to(exact)
     factor = wide.new_empty(0, wide.shape[1]) if factor is None else factor.to(exact)
-    attend = plain.edge_attention if exporting() or transformed() else edge_attention_operator
+    attend = plain_attention if exporting() or transformed() else edge_attention_operator
     return attend(query, key, wide, source, target, keep, bias, factor)[0].to(value.dtype)
 
 
@@ -147,7 +215,7 @@ def edge_weights(
     keep = source.new_empty(0, dtype=torch.bool) if keep is None else keep
     bias = nothing.new_empty(0, key.shape[1]) if bias is None else bias.to(exact)
     factor = nothing.new_empty(0, key.shape[1])
-    return plain.edge_attention(query.to(exact), key.to(exact), nothing, source, target, keep, bias, factor)[1]
+    return plain_attention(query.to(exact), key.to(exact), nothing, source, target, keep, bias, factor)[1]
 
 
 def edge_attention_naive(

@@ -32,7 +32,7 @@ def forward(
     out: np.ndarray,
     weights: np.ndarray,
 ) -> None:
-    """Fill `out` (n, h, v) and `weights` (k, h) as `plain.edge_attention` returns them."""
+    """Fill `out` (n, h, v) and `weights` (k, h) as `plain_attention` returns them."""
     given = (query, key, value, source, *_by_node(target, len(query)), keep, bias, factor, out, weights)
     _share(_forward, given, key, value, source)
 
@@ -53,14 +53,14 @@ def backward(
     to_value: np.ndarray,
     to_bias: np.ndarray,
 ) -> None:
-    """Fill the gradients, which are zeros before, as `plain.edge_attention_backward` returns them."""
+    """Fill the gradients, which are zeros before, as `plain_attention_gradient` returns them."""
     places = _by_node(target, len(query))
     given = (gradient, query, key, value, source, *places, factor, out, weights, to_query, to_key, to_value, to_bias)
     _share(_backward, given, key, value, source)
 
 
 def by_target(source: np.ndarray, target: np.ndarray, order: np.ndarray, sources: int, targets: int) -> None:
-    """Fill `order` as `plain.by_target` returns it, in linear time."""
+    """Fill `order` as `plain_by_target` returns it, in linear time."""
     first = np.empty_like(order)
     _counting_sort(source, sources, np.arange(len(order)), first)
     _counting_sort(target, targets, first, order)

@@ -1,17 +1,24 @@
 """Vectors scaled to a length: unit vectors, and vectors whose mean square is one.
 
-`plain` has them in plain operations, for every device, and `numba` as compiled loops for a CPU.
+`numba` has compiled loops for a CPU.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from longspan.ops.execution import accumulation_dtype, exporting, on_cpu, transformed
-from longspan.ops.normalised import plain
 from longspan.ops.operators import empty, operator
 
 
-@operator("longspan::normalised", plain.normalised, loops="forward")
+def plain_normalised(x: Tensor, length: float, epsilon: float) -> Tensor:
+    """`normalised` in plain operations, for every device."""
+    size = x.detach().abs().amax(-1, keepdim=True).clamp_min(1)
+    x = x / size
+    return x * (torch.rsqrt(x.square().sum(-1, keepdim=True) + epsilon / size.square()) * length)
+
+
+@operator("longspan::normalised", plain_normalised, loops="forward")
 def normalised_operator(x: Tensor, length: float, epsilon: float) -> Tensor:
     return empty(x)
 
@@ -27,7 +34,7 @@ def normalised(x: Float[Tensor, "*n e"], length: float, epsilon: float) -> Float
     Squares may be larger than any number. Cost: one pass over x, and one over it and its gradient backward.
     """
     wide = x.to(accumulation_dtype(x.dtype))
-    scale = plain.normalised if exporting() or transformed() or not on_cpu(x) else normalised_operator
+    scale = plain_normalised if exporting() or transformed() or not on_cpu(x) else normalised_operator
     return scale(wide, length, epsilon)
 
 

@@ -95,3 +95,21 @@ def test_the_files_and_names_of_the_architecture_exist() -> None:
             assert name in defined, f"'{name}' is not in {paths}"
             found += 1
     assert found >= 40
+
+
+def test_the_files_that_contributing_names_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = {span for span in re.findall(r"`([\w./*]+)`", page) if "/" in span and "_build" not in span}
+    assert len(paths) >= 20
+    for path in paths:
+        assert [*ROOT.glob(path.replace("NAME", "*"))] or [*(ROOT / "src" / "longspan").glob(path)], path
+
+
+def test_contributing_lists_the_packages_in_the_order_of_imports() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = page.partition("| package in `src/longspan` | contents |")[2].partition("\n\n")[0]
+    cells = [row.split("|")[1] for row in rows.splitlines() if row.startswith("| ")]
+    order = runpy.run_path(str(ROOT / "tests" / "test_architecture.py"))["ORDER"]
+    assert [name.removesuffix(".py") for cell in cells for name in re.findall(r"`([\w.]+)`", cell)] == [
+        name for name in order if not name.startswith("__")
+    ]

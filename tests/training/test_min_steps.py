@@ -27,7 +27,7 @@ from longspan.training.base import MOST_EPOCHS, LongspanTrainer
 def test_epochs_follow_from_the_number_of_batches(steps, batches, accumulation, max_steps, epochs) -> None:
     args = SimpleNamespace(max_steps=max_steps, gradient_accumulation_steps=accumulation, num_train_epochs=3)
     trainer = SimpleNamespace(args=args, get_train_dataloader=lambda: range(batches))
-    LongspanTrainer.at_least(trainer, steps)  # type: ignore[arg-type]
+    LongspanTrainer.raise_epochs_to(trainer, steps)  # type: ignore[arg-type]
     assert args.num_train_epochs == epochs
 
 

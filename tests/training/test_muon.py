@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from longspan import LongspanForSeq2SeqLM, recipes, train
 from longspan.errors import UserError
 from longspan.tasks.base.task import Recipe
-from longspan.training import optimizers
+from longspan.training import base
 from longspan.training.optimizers import Muon, matrices_of, orthogonal
 
 
@@ -141,6 +141,6 @@ def test_training_goes_on_as_if_never_stopped(recipe: Recipe, tmp_path: Path, mo
 
 
 def test_matrices_in_parts_are_refused(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optimizers, "IN_PARTS", (DistributedType.NO,))
+    monkeypatch.setattr(base, "IN_PARTS", (DistributedType.NO,))
     with pytest.raises(UserError, match=r"whole weights in each process for training.optim=muon, got weights sharded"):
         train(recipe, run=tmp_path / "run", progress=False)

@@ -16,7 +16,7 @@ from transformers import TrainingArguments
 from longspan import LongspanForCausalLM, LongspanForSequenceClassification, recipes, train
 from longspan.errors import UserError
 from longspan.models.parts.ngrams import NgramEmbedding
-from longspan.training import optimizers
+from longspan.training import base
 from longspan.training.base import LongspanTrainer
 from longspan.training.optimizers import Joined, RowwiseAdam, apart, clip_gradients, tables_of
 
@@ -208,6 +208,6 @@ def test_a_training_goes_on_where_gradients_are_dense(
 def test_the_state_of_another_optimizer_is_a_sentence(
     language: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optimizers, "IN_PARTS", (DistributedType.NO,))
+    monkeypatch.setattr(base, "IN_PARTS", (DistributedType.NO,))
     with pytest.raises(UserError, match=r"expected the state of this run's optimizer in .*checkpoint-4, got that of"):
         train(language, run=tmp_path / "run", resume=True, progress=False)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, GenerationMixin
 from transformers.generation import CandidateGenerator, GenerationMode
+from typing_extensions import override
 
 from longspan.errors import UserError
 from longspan.models.backbone import Backbone
@@ -25,10 +26,12 @@ class LongspanGenerationMixin(GenerationMixin):
     """
 
     @classmethod
+    @override
     def _supports_default_dynamic_cache(cls) -> bool:
         """Return False, as `forward` creates its own cache."""
         return False
 
+    @override
     def _prepare_cache_for_generation(
         self,
         generation_config: GenerationConfig,
@@ -62,6 +65,7 @@ class LongspanGenerationMixin(GenerationMixin):
         decoder: LongspanModel = self.get_decoder()
         return decoder.init_states(batch_size)
 
+    @override
     def _get_candidate_generator(self, generation_config: GenerationConfig, **options: Any) -> CandidateGenerator:
         generator = super()._get_candidate_generator(generation_config=generation_config, **options)
         candidates = generator.get_candidates
@@ -88,6 +92,7 @@ class SourceGenerationMixin(LongspanGenerationMixin):
         prepared: dict[str, Any] = super().prepare_inputs_for_generation(input_ids, **kwargs)
         return {**prepared, "input_ids": source_ids}
 
+    @override
     def _prepare_model_inputs(
         self, inputs: Tensor | None, bos_token_id: Tensor | None, model_kwargs: dict[str, Any]
     ) -> tuple[Tensor, str | None, dict[str, Any]]:
@@ -97,6 +102,7 @@ class SourceGenerationMixin(LongspanGenerationMixin):
             model_kwargs["source_ids"] = inputs
         return inputs, name, model_kwargs
 
+    @override
     def _expand_inputs_for_generation(
         self,
         expand_size: int = 1,
@@ -109,6 +115,7 @@ class SourceGenerationMixin(LongspanGenerationMixin):
         input_ids, model_kwargs = super()._expand_inputs_for_generation(expand_size, False, input_ids, **model_kwargs)
         return input_ids, model_kwargs | sources
 
+    @override
     def _prepare_cache_for_generation(
         self,
         generation_config: GenerationConfig,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils.generic import can_return_tuple
+from typing_extensions import override
 
 from longspan.errors import UserError
 from longspan.machine.imports import named_in
@@ -131,6 +132,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
                 module.resize(self.config.vocab_size)
         return resized
 
+    @override
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, (HashedEmbedding, ShortConvolution, WordCharacters, WidePart)):
             module.reset_parameters()
@@ -147,6 +149,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
             repository = hub.pop("repo_id", Path(save_directory).name)
             self.push_to_hub(repository, token=options.get("token"), **hub)
 
+    @override
     def _upload_modified_files(self, working_dir: str | Path, repo_id: str, *arguments: Any, **options: Any) -> Any:
         put_card(self, Path(working_dir), repo_id)
         return super()._upload_modified_files(working_dir, repo_id, *arguments, **options)

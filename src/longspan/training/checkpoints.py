@@ -17,6 +17,8 @@ from longspan.results.outputs import write_json
 from longspan.training import processes
 
 SEAL = "seal.json"
+STATE = "trainer_state.json"
+"""File of the Trainer's own state, in each checkpoint."""
 
 
 def seal(checkpoint: Path) -> None:
@@ -137,7 +139,7 @@ def _check(checkpoint: Path, any_processes: bool) -> None:
             f"expected {saved_by} processes, as many as saved {checkpoint}, got {processes.count()}; resume with as "
             "many as before, or start again with --overwrite."
         )
-    best = _read(checkpoint / "trainer_state.json").get("best_model_checkpoint")
+    best = _read(checkpoint / STATE).get("best_model_checkpoint")
     if best is None or Path(best).name == checkpoint.name:
         return
     holds_best = checkpoint.parent / Path(best).name
@@ -152,7 +154,7 @@ def _check(checkpoint: Path, any_processes: bool) -> None:
 def _damage(checkpoint: Path) -> str:
     """Return what is wrong with a complete checkpoint; empty if nothing is."""
     written = _read(checkpoint / SEAL).get("sha256")
-    if not isinstance(written, dict) or "trainer_state.json" not in written:
+    if not isinstance(written, dict) or STATE not in written:
         return f"{SEAL} cannot be read"
     # Names that lead elsewhere could lead to a pipe, and reading it would wait forever.
     found = {path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file()}

@@ -20,6 +20,7 @@ from datasets.utils import tqdm
 from filelock import FileLock
 
 from longspan.data.batches.streams import Stream, pad
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.announcements import note
 from longspan.errors import UserError
 from longspan.models.window_encoder import WindowEncoder
@@ -103,7 +104,7 @@ class EncoderOutputs:
 
     def _file(self, dataset: Dataset) -> Path:
         """Return the file for a data set, hashing its ids once."""
-        name = str(dataset._fingerprint)
+        name = fingerprint(dataset)
         if name not in self._files:
             if self._fingerprint is None:
                 self._fingerprint = self.encoder.fingerprint()

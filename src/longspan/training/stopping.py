@@ -19,8 +19,8 @@ class EarlyStopping(EarlyStoppingCallback):
         """Whether the last evaluations, as many as the patience, have brought no improvement."""
         return bool(self.early_stopping_patience_counter >= self.early_stopping_patience)
 
-    def go_on(self) -> None:
-        """Reset the patience if training had stopped early and now has more steps."""
+    def reset_patience(self) -> None:
+        """Let a run that had stopped early, and now has more steps, have as many evaluations again."""
         if self.has_stopped:
             self.early_stopping_patience_counter = 0
 

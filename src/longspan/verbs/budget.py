@@ -142,7 +142,7 @@ def planned(
 
     def make_trainer(given: TrainingArguments) -> LongspanTrainer:
         trainer = recipe.task.make_trainer(recipe, deepcopy(model), given, prepared)
-        trainer.at_least(recipe.options.min_steps)
+        trainer.raise_epochs_to(recipe.options.min_steps)
         trainer.average_last = recipe.options.average_last
         return trainer
 

@@ -150,7 +150,7 @@ class Cells:
             set_seed(arguments.seed)
             model = build_model(recipe, prepared, starting.start_of(recipe), counted)[0]
             trainer = recipe.task.make_trainer(recipe, model, budget.unrecorded(arguments, folder), prepared)
-            trainer.at_least(recipe.options.min_steps)
+            trainer.raise_epochs_to(recipe.options.min_steps)
             trainer.layer_decay, trainer.average_last = recipe.options.layer_decay, recipe.options.average_last
             found, schedule = loads(trainer), Schedule.of(trainer, arguments)
             epochs = trainer.args.num_train_epochs

@@ -171,7 +171,7 @@ def _get_ready(recipe: Recipe, arguments: TrainingArguments) -> _Ready:
 def _make_trainer(ready: _Ready, arguments: TrainingArguments, began: float) -> LongspanTrainer:
     recipe, prepared = ready.recipe, ready.prepared
     trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, ready.model, arguments, prepared))
-    trainer.at_least(recipe.options.min_steps)
+    trainer.raise_epochs_to(recipe.options.min_steps)
     trainer.layer_decay, trainer.average_last = recipe.options.layer_decay, recipe.options.average_last
     trainer.sessions.began, trainer.sessions.peak_memory = began, peak_memory
     trainer.processor = prepared.processor

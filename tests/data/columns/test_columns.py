@@ -27,6 +27,7 @@ from longspan.data.columns.kinds import (
     Words,
 )
 from longspan.data.config import DataConfig
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources import locating
 from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.data.sources.formats.schema import source_names
@@ -234,9 +235,9 @@ def test_files_are_found_beside_the_table_and_looked_at_each_time(tmp_path: Path
     second.write_bytes(b"2")
     after = find()
     assert after.splits["train"]["file"][:] == [str(first), str(second)]
-    assert find().splits["train"]._fingerprint == after.splits["train"]._fingerprint
+    assert fingerprint(find().splits["train"]) == fingerprint(after.splits["train"])
     second.write_bytes(b"22")
-    assert find().splits["train"]._fingerprint != after.splits["train"]._fingerprint
+    assert fingerprint(find().splits["train"]) != fingerprint(after.splits["train"])
 
 
 def test_numbers_of_classes_in_data_sets_of_the_hub_become_their_names(monkeypatch: pytest.MonkeyPatch) -> None:

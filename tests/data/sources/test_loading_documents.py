@@ -15,6 +15,7 @@ from datasets import Dataset, DatasetDict
 
 from longspan.data.columns.kinds import Label, Text
 from longspan.data.config import DataConfig
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources import caching, loading, locating
 from longspan.data.sources.formats import folders
 from longspan.data.sources.loading import Splits
@@ -102,7 +103,7 @@ def test_documents_of_a_folder_are_held_out_whole(tmp_path: Path) -> None:
     other = load(tmp_path / "books", test_fraction=0.2, split_seed=1)
     assert texts(again) == texts(found)
     assert texts(other) != texts(found)
-    assert again.splits["train"]._fingerprint == found.splits["train"]._fingerprint
+    assert fingerprint(again.splits["train"]) == fingerprint(found.splits["train"])
 
 
 @pytest.mark.parametrize("names", [("valid", "test"), ("validation", "test"), ("dev",)])
@@ -218,20 +219,20 @@ def test_a_second_run_reads_nothing_and_a_changed_file_is_read_again(
 
 def test_other_code_does_not_use_what_was_cached_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.txt", "first of all " * 9)
-    first = load(path).splits["train"]._fingerprint
-    assert load(path).splits["train"]._fingerprint == first
+    first = fingerprint(load(path).splits["train"])
+    assert fingerprint(load(path).splits["train"]) == first
     code = tmp_path / "code"
     for package in ("sources", "columns"):
         shutil.copytree(Path(caching.__file__).parents[1] / package, code / package)
     monkeypatch.setattr(resources, "files", lambda name: code / name.rpartition(".")[2])
     caching._rows_version.cache_clear()
-    assert load(path).splits["train"]._fingerprint == first
+    assert fingerprint(load(path).splits["train"]) == first
     # The wording of a problem, say.
     for changed in (code / "columns" / "values.py", code / "sources" / "formats" / "tables.py"):
         before = changed.read_text(encoding="utf-8")
         write(changed, before + "\n")
         caching._rows_version.cache_clear()
-        assert load(path).splits["train"]._fingerprint != first
+        assert fingerprint(load(path).splits["train"]) != first
         write(changed, before)
     caching._rows_version.cache_clear()
 

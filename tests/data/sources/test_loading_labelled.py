@@ -12,6 +12,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from longspan.data.columns.kinds import Label, Text
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources import loading, locating
 from longspan.data.sources.loading import Splits
 from longspan.errors import UserError
@@ -69,7 +70,7 @@ def test_splits_are_stratified_disjoint_and_the_same_again(tmp_path: Path) -> No
     again, other = load(path, test_fraction=0.2), load(path, test_fraction=0.2, split_seed=1)
     assert again.splits["test"]["text"][:] == found.splits["test"]["text"][:] != other.splits["test"]["text"][:]
     # What is cached further on depends on it.
-    assert again.splits["test"]._fingerprint == found.splits["test"]._fingerprint != other.splits["test"]._fingerprint
+    assert fingerprint(again.splits["test"]) == fingerprint(found.splits["test"]) != fingerprint(other.splits["test"])
 
 
 def test_every_split_gets_an_example_of_the_smallest_class(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_hub_data_sets(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatc
     assert counts(found) == {"train": {"0": 9, "1": 9}, "validation": {"0": 1, "1": 1}, "test": {"0": 10, "1": 10}}
     assert found.splits["test"][0] == {"text": "document 0", "label": "0", "where": "./hub, test, row 1"}
     again = load("hub:./hub", text_column="review", label_column="grade")
-    assert again.splits["train"]._fingerprint == found.splits["train"]._fingerprint
+    assert fingerprint(again.splits["train"]) == fingerprint(found.splits["train"])
     with pytest.raises(
         UserError, match=r"expected a column 'reviews' in .*, got 'review', 'grade'; did you mean 'review'"
     ):

@@ -13,6 +13,7 @@ from longspan.data.batches.streams import measured
 from longspan.data.batches.unreadable import each_encoded, refusal
 from longspan.data.columns.files import File
 from longspan.data.columns.kept import Carried
+from longspan.data.fingerprints import fingerprint
 from longspan.data.processor import Processor, Unreadable
 from longspan.data.sources.files.full_disk import needing_room
 from longspan.machine.environment import cores
@@ -117,7 +118,7 @@ def mapped_once(
         with_indices: Whether the function also gets the numbers of these examples.
     """
     processes = cores()
-    facts = [dataset._fingerprint, *facts]
+    facts = [fingerprint(dataset), *facts]
     with needing_room():
         return dataset.map(
             function,

@@ -16,6 +16,7 @@ import pyarrow as pa
 from datasets import Dataset, Features, Value
 
 from longspan.data.columns.kinds import Column, Text
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.announcements import note
 from longspan.data.sources.caching import cached_tables
 
@@ -129,7 +130,7 @@ def _digests(rows: Dataset, columns: Sequence[Column]) -> pa.ChunkedArray:
 
     if len(rows) < _MANY and rows.data.nbytes < _LARGE:
         return pa.concat_tables([pa.table({"digest": pa.array([], pa.binary())}), *tables()]).column("digest")
-    facts = [_DIGESTS, rows._fingerprint, [column.facts for column in columns]]
+    facts = [_DIGESTS, fingerprint(rows), [column.facts for column in columns]]
     return cached_tables(tables, features, facts, "longspan.data").data.column("digest")
 
 

@@ -16,6 +16,7 @@ from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Text, Words
 from longspan.data.columns.media import Media
 from longspan.data.columns.values import BadCell
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.files.addresses import named
 from longspan.data.sources.files.decoding import encoding_name, mend
 from longspan.data.sources.files.encodings import AUTO
@@ -313,7 +314,7 @@ def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Sou
             cells = {column: class_names(row[column], kind) for column, kind in kinds.items()}
             yield schema.row(cells, f"{name}, row {number}", folder)
 
-    return Source(name, [dataset._fingerprint, schema.facts, _files_named(schema, rows)], rows)
+    return Source(name, [fingerprint(dataset), schema.facts, _files_named(schema, rows)], rows)
 
 
 def class_names(value: Any, kind: Any) -> Any:

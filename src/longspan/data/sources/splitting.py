@@ -9,6 +9,7 @@ from datasets import Dataset
 
 from longspan.data.columns.kinds import Column, Flags, Labels, Text, WordLabels
 from longspan.data.columns.values import shown
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.caching import cached
 from longspan.data.sources.formats.schema import Row
 from longspan.data.sources.locating import Source
@@ -300,5 +301,5 @@ def _part(dataset: Dataset, column: Text, where: str, split: str, start: int, en
         text = memoryview(dataset.with_format("arrow")[:][column.name][0].as_buffer())
         yield Row({column.name: str(text[start:end], "utf-8")}, f"{where}, bytes {start} to {end}")
 
-    source = Source(where, [dataset._fingerprint, start, end], rows)
+    source = Source(where, [fingerprint(dataset), start, end], rows)
     return cached(source, split, [column]).remove_columns(["problem", "encoding"])

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column, Text
 from longspan.data.config import TRAINED_TOKENS, DataConfig
+from longspan.data.fingerprints import fingerprint
 from longspan.data.processor import Encoded, Processor
 from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer, encode_counted, token_ids, tokenizer_hash
@@ -67,7 +68,7 @@ class PairProcessor(TextProcessor):
             UserError: The kind of tokens loses spaces, or there is no such tokenizer.
         """
         check_exact(data)
-        key, sources, targets = training._fingerprint, training["source"], training["target"]
+        key, sources, targets = fingerprint(training), training["source"], training["target"]
         if data.shared_vocabulary:
             return cls(pair_tokenizer(data, chain(sources, targets), f"pairs {key}"))
         source = pair_tokenizer(data, sources, f"sources {key}")

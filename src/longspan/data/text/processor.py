@@ -12,6 +12,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column, Text
+from longspan.data.fingerprints import fingerprint
 from longspan.data.processor import Encoded, Places, Processor, json_object
 from longspan.data.text import encoders
 from longspan.data.text.offsets import spans
@@ -46,7 +47,7 @@ class TextProcessor(Processor):
 
     @classmethod
     def learned(cls, training: Dataset, data: Any) -> "TextProcessor":
-        return cls(build_tokenizer(data, training["text"], cache_key=training._fingerprint))
+        return cls(build_tokenizer(data, training["text"], cache_key=fingerprint(training)))
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         texts = [text or "" for text in rows["text"]]

@@ -9,6 +9,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
+from typing_extensions import override
 
 from longspan.errors import UserError, check_choice
 from longspan.models.config import LongspanConfig
@@ -119,6 +120,7 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         self.classifier = nn.Linear(config.dim, 1)
         self.post_init()
 
+    @override
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, LexicalMatch):
             module.reset_parameters()

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
+from typing_extensions import override
 
 from longspan.errors import UserError, check_choice
 from longspan.machine.imports import named_in
@@ -180,6 +181,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
             self.wide = Ranker(config.vocab_size, head.items, head.time_origin, head.time_unit)
         self.post_init()
 
+    @override
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, Published):
             module.reset_parameters()

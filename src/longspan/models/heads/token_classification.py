@@ -8,6 +8,7 @@ from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
+from typing_extensions import override
 
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
@@ -139,6 +140,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         self.register_buffer("begins", torch.ones(config.vocab_size, dtype=torch.bool))
         self.post_init()
 
+    @override
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, LinearChain):
             for parameter in module.parameters():

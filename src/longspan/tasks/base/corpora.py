@@ -10,6 +10,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.columns.kinds import Column, Text
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.loading import Splits, load
 from longspan.data.text.long_documents import pieces, summary, tokenize_documents
 from longspan.data.text.tokenization import build_tokenizer
@@ -63,7 +64,7 @@ def read_corpus(recipe: Recipe[CorpusData, CorpusTrainingOptions], *, end: bool 
         )
     loaded = load(data, task.columns(data))
     training = loaded.splits["train"]
-    tokenizer = build_tokenizer(data, pieces(training, data), cache_key=training._fingerprint, end=end, mask=mask)
+    tokenizer = build_tokenizer(data, pieces(training, data), cache_key=fingerprint(training), end=end, mask=mask)
     return tokenised(recipe, loaded, tokenizer)
 
 

@@ -9,6 +9,7 @@ from datasets import Dataset
 
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column, Text
+from longspan.data.fingerprints import fingerprint
 from longspan.data.processor import Encoded, Places
 from longspan.data.text.offsets import spans
 from longspan.data.text.processor import TextProcessor
@@ -51,7 +52,7 @@ class DocumentPairProcessor(TextProcessor):
     @classmethod
     def learned(cls, training: Dataset, data: Any) -> "DocumentPairProcessor":
         texts = chain(training[FIRST], training[SECOND])
-        return cls(build_tokenizer(data, texts, cache_key=f"document pairs {training._fingerprint}"))
+        return cls(build_tokenizer(data, texts, cache_key=f"document pairs {fingerprint(training)}"))
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         first, second = (

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.parts import SPECIFIC, TURNS, Parts, Questions
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
 from longspan.data.text.processor import TextProcessor
@@ -125,7 +126,7 @@ class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextP
         loaded = self.load(recipe.data)
         training = loaded.splits["train"]
         texts = (text for row in training for text in (*row["parts"], *row["questions"]))
-        tokenizer = build_tokenizer(recipe.data, texts, cache_key=f"evidence {training._fingerprint}")
+        tokenizer = build_tokenizer(recipe.data, texts, cache_key=f"evidence {fingerprint(training)}")
         config = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "num_labels": 1}
         splits = {name: tokenise(split, tokenizer, name) for name, split in loaded.splits.items()}
         data: dict[str, Any] = {name: describe(split, loaded.splits[name]) for name, split in splits.items()}

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
+from typing_extensions import override
 
 from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
@@ -111,6 +112,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             world=self.args.world_size,
         )
 
+    @override
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Any:
         # The Trainer counts `shift_labels`, but only where there are `labels`.
         return super()._get_num_items_in_batch([{**batch, "labels": None} for batch in batch_samples], device)
@@ -205,18 +207,16 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         processes.sum_into(values)
         return values
 
-    def _save_rng_state(self, output_dir: str) -> None:
-        super()._save_rng_state(output_dir)
+    def save_state(self, checkpoint: Path) -> None:
         if self._states is not None:
-            save_file(self._states.tensors(), self._states_file(output_dir), {"processes": str(self.args.world_size)})
+            save_file(self._states.tensors(), self._states_file(checkpoint), {"processes": str(self.args.world_size)})
 
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: PreTrainedModel | None = None) -> None:
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
+    def restore_state(self, checkpoint: Path) -> None:
         if self.carries and not self.finishing:
-            self._states = self._read_states(self._states_file(resume_from_checkpoint))
+            self._states = self._read_states(self._states_file(checkpoint))
 
-    def _states_file(self, checkpoint: str) -> Path:
-        return Path(checkpoint) / f"states-{self.args.process_index}.safetensors"
+    def _states_file(self, checkpoint: Path) -> Path:
+        return checkpoint / f"states-{self.args.process_index}.safetensors"
 
     def _read_states(self, path: Path) -> MixerStates:
         """Return the saved states. Raises UserError unless they match this training run."""

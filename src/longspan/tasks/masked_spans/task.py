@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.batches.by_length import padding_fraction
 from longspan.data.columns.kinds import Column
+from longspan.data.fingerprints import fingerprint
 from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import load
@@ -215,7 +216,7 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
         check_exact(data)
         loaded = load(data, self.columns(data))
         training = loaded.splits["train"]
-        tokenizer = pair_tokenizer(data, pieces(training, data), f"spans {training._fingerprint}")
+        tokenizer = pair_tokenizer(data, pieces(training, data), f"spans {fingerprint(training)}")
         add_sentinels(tokenizer, spans_of(data.max_length, options.masked_share, options.span_length)[1])
         corpus, processor = tokenised(recipe, loaded, tokenizer), self.processor(tokenizer)
         splits = {

@@ -15,6 +15,7 @@ from longspan.data.batches.streams import Stream, pad
 from longspan.data.columns.kinds import Column, Text
 from longspan.data.columns.spans import Identifier, Spans, Truth
 from longspan.data.config import DataConfig
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import load
 from longspan.data.text.offsets import tokens_with_offsets
@@ -264,7 +265,7 @@ class QuestionAnswering(PipelineTask[AnswerScores, QuestionsData, LengthTraining
         training = loaded.splits["train"]
         # Documents are read whole, in windows if need be.
         whole = replace(data, max_length=0)
-        tokenizer = build_tokenizer(whole, _texts(training), cache_key=training._fingerprint, end=True)
+        tokenizer = build_tokenizer(whole, _texts(training), cache_key=fingerprint(training), end=True)
         config: dict[str, Any] = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
         reading = reading_of(tokenizer, data, _most(self.without_values(recipe.model)))
         splits = {

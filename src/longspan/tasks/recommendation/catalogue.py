@@ -11,6 +11,7 @@ import pyarrow as pa
 from datasets import Dataset, Features, List, Value
 
 from longspan.data.columns.values import BadCell
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.caching import cached, cached_tables, without_bad_rows
 from longspan.data.sources.formats.schema import schema_of
 from longspan.data.sources.formats.tab_separated import read_unquoted
@@ -91,7 +92,7 @@ def log_catalogue(rows: Sequence[Dataset], data: RecommendationData, known: Data
                 where = row.pop("where")
                 yield Item({**row, "item": row["item"] or row["title"]}, where)
 
-    facts = ["log", [split._fingerprint for split in rows], _fingerprint(known)]
+    facts = ["log", [fingerprint(split) for split in rows], _fingerprint(known)]
     return _cached(lambda: merged(items(), known), facts, "the click log", data, counts)
 
 
@@ -180,4 +181,4 @@ def _cached(make: Any, facts: list[Any], name: str, data: RecommendationData, co
 
 
 def _fingerprint(known: Dataset | None) -> str:
-    return json.dumps(None) if known is None else str(known._fingerprint)
+    return json.dumps(None) if known is None else fingerprint(known)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, List, Value
 
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.caching import cached, cached_tables, without_bad_rows
 from longspan.data.sources.files.addresses import named
 from longspan.data.sources.files.decoding import other
@@ -121,7 +122,7 @@ def read_impressions(
     rows = cached_tables(
         lambda: (numbered(some, items, data.history, candidates=candidates) for some in shown()),
         _CHECKED,
-        ["impressions", facts, catalogue._fingerprint, data.history, candidates],
+        ["impressions", facts, fingerprint(catalogue), data.history, candidates],
         PACKAGE,
     )
     if data.encoding == AUTO and path.suffix != ".parquet" and (found := other(encoding_of(path, AUTO))):

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from longspan.data.batches.by_length import padded_length
 from longspan.data.columns.values import in_order
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.announcements import note
 from longspan.data.text.tokenization import build_tokenizer, token_ids
 from longspan.models import LongspanConfig, recommenders
@@ -213,7 +214,7 @@ def title_tokenizer(found: Recorded, data: RecommendationData) -> PreTrainedToke
     """Return the tokenizer of titles and abstracts, learned from the items that training knows."""
     known = found.known()
     texts = (text for column in ("title", "abstract") for text in known[column][:] if text)
-    key = f"recommendation {found.splits['train']._fingerprint} {found.catalogue._fingerprint}"
+    key = f"recommendation {fingerprint(found.splits['train'])} {fingerprint(found.catalogue)}"
     return build_tokenizer(data, texts, cache_key=key)
 
 

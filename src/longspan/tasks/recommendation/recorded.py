@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, DatasetDict
 
 from longspan.data.config import DataConfig
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.announcements import note, note_encodings
 from longspan.data.sources.caching import cached_tables, read_splits
 from longspan.data.sources.duplicates import count_duplicates, note_duplicates
@@ -229,7 +230,7 @@ def impressions_of(
     """
     log = _read(logs, data, catalogue, counts)
     group_split = _drawn_groups(log, drawn, data.split_seed)
-    facts = ["log", [(split, rows._fingerprint) for split, rows in logs.items()], catalogue._fingerprint]
+    facts: list[Any] = ["log", [(split, fingerprint(rows)) for split, rows in logs.items()], fingerprint(catalogue)]
     facts += [drawn, data.split_seed, data.history, data.skip_bad_rows, _HISTORIES]
     return {
         split: cached_tables(

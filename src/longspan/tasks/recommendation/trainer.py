@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
+from typing_extensions import override
 
 from longspan.data.batches.by_length import LengthBatches, padding_fraction
 from longspan.data.batches.drawn import EpochBatches
@@ -112,6 +113,7 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
     def _scored_a_batch(self) -> None:
         self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
 
+    @override
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Any:
         # What a loss is a mean over is not always a label.
         count = self.model.count_items

@@ -9,6 +9,7 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.data.columns.kinds import Column
+from longspan.data.fingerprints import fingerprint
 from longspan.data.processor import Encoded
 from longspan.data.text.offsets import spans_together
 from longspan.data.text.pairs import PairProcessor, check_exact, pair_tokenizer
@@ -36,7 +37,7 @@ class SummaryProcessor(PairProcessor):
     def learned(cls, training: Dataset, data: Any) -> "SummaryProcessor":
         check_exact(data)
         summaries = (text for row in training.select_columns(["questions", "summaries"]) for text in _texts(row))
-        return cls(pair_tokenizer(data, chain(training["document"], summaries), f"pairs {training._fingerprint}"))
+        return cls(pair_tokenizer(data, chain(training["document"], summaries), f"pairs {fingerprint(training)}"))
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         found = []

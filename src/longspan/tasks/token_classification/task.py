@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
+from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits
 from longspan.data.text.processor import TextProcessor
@@ -179,7 +180,7 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
         loaded, names = found.loaded, found.names
         training = loaded.splits["train"]
         words = [word for row in training["tokens"][:] for word in row]
-        tokenizer = build_tokenizer(data, words, cache_key=training._fingerprint, splitting=splitting(words))
+        tokenizer = build_tokenizer(data, words, cache_key=fingerprint(training), splitting=splitting(words))
         features = sorted({value for row in training["feature"][:] for value in row}) if data.feature_column else []
         config = {
             "vocab_size": len(tokenizer),

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from longspan.data.sources.files.decoding import check_encoding
-from longspan.data.sources.formats.schema import check_delimiter
-from longspan.errors import UserError
+from longspan.data.sources.formats.schema import QUOTING, check_delimiter
+from longspan.errors import UserError, check_choice
 
 TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe", "pieces")
 """The kinds of tokens that do not need a pretrained tokenizer."""
@@ -35,6 +35,8 @@ class SourceData:
             UTF-8 if the file is valid UTF-8, and otherwise the guess of charset-normalizer.
         delimiter: Separator of fields in csv and tsv files: a character or its name, such as semicolon or tab. "auto"
             is a comma in csv, a tab in tsv.
+        quoting: "quotes" if fields of csv and tsv files may stand in quotation marks, "none" if these are characters
+            like others. "auto" is "none" in a file with tabs whose quotation marks would join rows, and else "quotes".
         header: Whether the first row of csv and tsv files has the names of the columns; if not, these are numbered
             from 1: data.text_column=2 is the second.
         validation_fraction: Share of the training rows used for validation, class by class, if the source has no
@@ -54,6 +56,7 @@ class SourceData:
     test: str = ""
     encoding: str = "utf-8"
     delimiter: str = "auto"
+    quoting: str = "auto"
     header: bool = True
     validation_fraction: float = 0.1
     test_fraction: float = 0.0
@@ -84,6 +87,7 @@ class SourceData:
                 raise UserError(f"data.{name} must be at least 0, got {getattr(self, name)}; raise it.")
         check_encoding(self.encoding)
         check_delimiter(self.delimiter)
+        check_choice("data.quoting", self.quoting, QUOTING)
         if self.classes == 1:
             raise UserError("data.classes must be at least 2 (or 0 for the default), got 1; raise it.")
 

@@ -32,6 +32,10 @@ DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": 
 """Words for delimiters that a shell would not leave alone."""
 
 
+QUOTING = ("auto", "quotes", "none")
+"""Values of `data.quoting`."""
+
+
 def check_delimiter(delimiter: str) -> None:
     """Raise UserError unless `delimiter` is "auto", a word for a delimiter, or one."""
     if delimiter == "auto" or delimiter in DELIMITERS:
@@ -53,6 +57,7 @@ class Schema:
         names: The name of each column in the source, by its own name; several names are joined by commas.
         encoding: The encoding of text files, or "auto".
         delimiter: What separates the fields of csv and tsv files; "auto" is a comma in one and a tab in the other.
+        quoting: One of `QUOTING`, see `SourceData`.
         header: Whether their first row has the names of the columns; otherwise these are numbered from 1.
     """
 
@@ -61,11 +66,13 @@ class Schema:
     encoding: str = "utf-8"
     delimiter: str = "auto"
     header: bool = True
+    quoting: str = "auto"
 
     @property
     def facts(self) -> list[Any]:
         """Everything the rows depend on besides the source, as JSON."""
-        return [self.names, [column.facts for column in self.columns], self.encoding, self.delimiter, self.header]
+        columns = [column.facts for column in self.columns]
+        return [self.names, columns, self.encoding, self.delimiter, self.header, self.quoting]
 
     @property
     def sources(self) -> list[str]:
@@ -230,7 +237,8 @@ def schema_of(columns: Sequence[Column], config: Any) -> Schema:
         UserError: A setting is empty, or two settings name the same column.
     """
     delimiter = DELIMITERS.get(config.delimiter, config.delimiter)
-    return Schema(tuple(columns), source_names(columns, config), config.encoding, delimiter, config.header)
+    names = source_names(columns, config)
+    return Schema(tuple(columns), names, config.encoding, delimiter, config.header, config.quoting)
 
 
 def _decoded(cell: Any) -> Any:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from longspan.data.columns.kinds import Text, Words
 from longspan.data.columns.parts import Document
 from longspan.data.columns.values import is_name
+from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import is_copy, named, row_of
 from longspan.data.sources.files.decoding import (
     LONGEST_LINE,
@@ -56,8 +57,15 @@ def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
     # The default limit of 128 KiB per field catches broken files, but documents are longer.
     csv.field_size_limit(LONGEST_LINE)
     name, delimiter = printable(path.name), _delimiter(path, schema)
+    quoting = _quoting(path, schema, delimiter)
+    if quoting == csv.QUOTE_MINIMAL and schema.quoting == "auto" and (line := _joined_rows(path, schema, delimiter)):
+        note(
+            f"{name} is read without quotation marks around fields, as those from line {line} on would join rows; set "
+            "data.quoting=quotes if they should"
+        )
+        quoting = csv.QUOTE_NONE
     with open_packed(path) as raw, open_text(raw, name, schema.encoding, "") as lines:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=_quoting(path))
+        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
         indices: dict[str, int] | None = None
         width = number = 0
         while True:
@@ -80,6 +88,7 @@ def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
                 names = _names(fields, place, schema)
                 width = len(names)
                 schema.check_present(name, names, partial(_hint, path, schema, delimiter, fields))
+                check_once(names, schema.sources, name)
                 indices = {source: names.index(source) for source in schema.sources if source in names}
                 if schema.header:
                     continue
@@ -92,8 +101,33 @@ def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
             yield schema.row(cells, f"{name}, row {number}", path.parent)
 
 
-def _quoting(path: Path) -> Literal[0, 3]:
-    return csv.QUOTE_MINIMAL if packed_suffix(path) in (".csv", ".tsv") else csv.QUOTE_NONE
+def _quoting(path: Path, schema: Schema, delimiter: str) -> Literal[0, 3]:
+    if schema.quoting == "auto":
+        return csv.QUOTE_MINIMAL if packed_suffix(path) in (".csv", ".tsv") else csv.QUOTE_NONE
+    return csv.QUOTE_MINIMAL if schema.quoting == "quotes" else csv.QUOTE_NONE
+
+
+def _joined_rows(path: Path, schema: Schema, delimiter: str) -> int:
+    """Line from which quotation marks join rows of a file with tabs; 0 if they join none.
+
+    Of a row that they join, each line has as many fields as the first row: nobody quotes those.
+    """
+    if delimiter != "\t":
+        return 0
+    with open_packed(path) as raw, open_text(raw, printable(path.name), schema.encoding, "") as lines:
+        if not any(line.startswith('"') or '\t"' in line for line in lines):
+            return 0
+    with open_packed(path) as raw, open_text(raw, printable(path.name), schema.encoding, "") as lines:
+        reader, width = csv.reader(lines, delimiter=delimiter), 0
+        line = 1
+        for fields in reader:
+            width = width or len(fields)
+            if any("\t" in field and "\n" in field for field in fields):
+                joined = delimiter.join(fields).rstrip("\r\n").split("\n")
+                if all(part.count(delimiter) + 1 == width for part in joined):
+                    return line
+            line = reader.line_num + 1
+    return 0
 
 
 def _delimiter(path: Path, schema: Schema) -> str:
@@ -110,6 +144,13 @@ def _names(fields: list[str], place: str, schema: Schema) -> list[str]:
             f"{place}: expected {encoding_name(schema.encoding)}, got another encoding; {mend(schema.encoding)}."
         )
     return names if schema.header else [str(number) for number in range(1, len(fields) + 1)]
+
+
+def check_once(names: Sequence[str], sources: Sequence[str], file: str) -> None:
+    """Raise UserError if a column that is read has the name of another one."""
+    for source in sources:
+        if (times := names.count(source)) > 1:
+            raise UserError(f"{file}: expected one column {source!r}, got {times}; rename or remove the others.")
 
 
 def first_row(path: Path, schema: Schema) -> list[str]:
@@ -155,7 +196,7 @@ def _no_header(fields: list[str], schema: Schema) -> str:
 def _first_rows(path: Path, schema: Schema, delimiter: str) -> list[list[str]]:
     with open_packed(path) as raw, open_text(raw, printable(path.name), schema.encoding, "") as lines:
         try:
-            rows = islice(csv.reader(lines, delimiter=delimiter, quoting=_quoting(path)), _SNIFFED)
+            rows = islice(csv.reader(lines, delimiter=delimiter, quoting=_quoting(path, schema, delimiter)), _SNIFFED)
             return [[field.strip() for field in row] for row in rows if row] or [[]]
         except csv.Error:
             return [[]]
@@ -309,6 +350,7 @@ def _read_parquet(path: Path, schema: Schema) -> Iterator[Row]:
     with file:
         present = file.schema_arrow.names
         schema.check_present(name, present)
+        check_once(present, schema.sources, name)
         names = [source for source in schema.sources if source in present]
         number = 0
         # Data in memory are in no folder.

@@ -3,10 +3,12 @@
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drawing import drawn
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from longspan.report import pictures
 from longspan.results import Comparison, MixerSummary, Spread
@@ -40,6 +42,22 @@ def test_learning_curve(tmp_path: Path) -> None:
     drawn(tmp_path / "empty.png")
     pictures.learning_curve(steps + epochs, Loss, tmp_path / "loss.png")
     assert drawn(tmp_path / "loss.png")[0] < drawn(tmp_path / "curve.png")[0]
+
+
+def test_what_cannot_be_drawn_fails_in_training_runs_of_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known failure: a figure like one that was drawn before was a copy of it."""
+    caller: dict[str, Any] = {"__name__": "longspan.caller", "learning_curve": pictures.learning_curve}
+    exec("def draw(*arguments): learning_curve(*arguments)", caller)
+    history = [{"epoch": 1.0, "train_loss": 0.6, "validation_loss": 0.65, "validation_accuracy": 0.6}]
+    caller["draw"](history, Accuracy, tmp_path / "curve.png")
+    assert drawn(tmp_path / "curve.png")[1] < 100
+
+    def draw(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Line2D, "draw", draw)
+    with pytest.raises(ZeroDivisionError):
+        caller["draw"](history, Accuracy, tmp_path / "curve.png")
 
 
 @pytest.mark.parametrize("fastest", [2000.0, 200000.0])

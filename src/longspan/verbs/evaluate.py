@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan import recipes
 from longspan.data.config import SourceData
 from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import is_copy, named
@@ -17,8 +16,6 @@ from longspan.tasks.base.options import make
 from longspan.tasks.base.task import Run
 from longspan.verbs import reporting
 from longspan.verbs.runs import as_run
-
-_OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
 
 
 def evaluate(
@@ -54,7 +51,7 @@ def evaluate(
         UserError: No such run or split, options that the task does not have, data that do not fit the model, or
             overrides of tokens or of model and training.
     """
-    loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
+    loaded = as_run(run, checkpoint, allow_imports, overrides)
     task = loaded.task
     chosen: Any = make(task.evaluation_options, options, f"evaluating the task {task.name!r} of {str(loaded.folder)!r}")
     # Beside the scores of the final model, not in their place.
@@ -100,26 +97,6 @@ def scored(run: Run, data: Any, split: str | None, options: Any, folder: Path) -
         label_issues=details.pop("label_issues", None),
     )
     return result, examples
-
-
-def with_data_settings(run: Run, overrides: Sequence[str]) -> Run:
-    """Return the run with other settings of its data.
-
-    Raises:
-        UserError: Overrides of what is not data, or of tokens.
-    """
-    if not overrides:
-        return run
-    recipe = recipes.load(str(run.folder / "recipe.toml"), overrides)
-    for override in overrides:
-        key = override.partition("=")[0].strip()
-        if not key.startswith("data."):
-            raise UserError(
-                f"expected keys of data, such as data.encoding=auto, got {override!r}; leave it out, or train again."
-            )
-        if key.removeprefix("data.") in _OF_THE_TOKENIZER:
-            raise UserError(f"{key} is what the model was trained with; leave it out.")
-    return dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, data=recipe.data))
 
 
 def load_split(run: Run, data: Any, split: str | None) -> tuple[Any, dict[str, int], str, str]:

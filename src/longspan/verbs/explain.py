@@ -13,7 +13,6 @@ from longspan.explanations.methods import METHODS
 from longspan.results.explanation import Explanation
 from longspan.tasks.base.case import explained
 from longspan.tasks.base.task import Run
-from longspan.verbs.evaluate import with_data_settings
 from longspan.verbs.predict import rows_in_memory, rows_of_source
 from longspan.verbs.runs import as_run
 
@@ -55,7 +54,7 @@ def explain(
         UserError: The run or the source cannot be used, the source has several examples and no `row` was named, or not
             as many, nothing is called `of`, or there is nothing at `at`.
     """
-    loaded = with_data_settings(as_run(run, checkpoint, allow_imports), overrides)
+    loaded = as_run(run, checkpoint, allow_imports, overrides)
     rows = partial(rows_of_source, loaded, source, loaded.recipe.data, stdin)
     return _explained(loaded, rows, row, of, at, method, check)
 

@@ -17,7 +17,6 @@ from longspan.machine.printing import json_text, printable_lines
 from longspan.results import Prediction
 from longspan.tasks.base.options import make
 from longspan.tasks.base.task import Run
-from longspan.verbs.evaluate import with_data_settings
 from longspan.verbs.runs import as_run
 
 
@@ -61,7 +60,7 @@ def predict(
     Raises:
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.
     """
-    loaded = with_options(with_data_settings(as_run(run, checkpoint, allow_imports), overrides), options)
+    loaded = with_options(as_run(run, checkpoint, allow_imports, overrides), options)
     given = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     data = dataclasses.replace(loaded.recipe.data, **chosen)
@@ -190,7 +189,7 @@ def print_predictions(
         UserError: See `predict`; options are named as flags. Or the task has no such format, or there are examples
             without a prediction.
     """
-    loaded = as_run(run, checkpoint, ())
+    loaded = as_run(run, checkpoint)
     formats = {"json": _json_line, **loaded.task.formats()}
     check_choice("--format", format, formats)
     given = {**loaded.task.format_options().get(format, {}), **given}

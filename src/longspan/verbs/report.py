@@ -46,7 +46,7 @@ def write_report(
             )
         found, usual = reporting.comparison_report(Path(run)), Path(run, NAME)
     else:
-        loaded = as_run(run, None, allow_imports)
+        loaded = as_run(run, allow_imports=allow_imports)
         found, usual = _with_validation(loaded), reporting.place(loaded)
     found.save(usual if out is None else Path(out))
     return found

@@ -1,11 +1,10 @@
-"""Loading trained models with everything needed to use them: `load_run`."""
+"""Trained models with everything needed to use them, loaded from run folders: `load_run` and `as_run`."""
 
 import contextlib
 import dataclasses
 import inspect
-import math
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,13 @@ from transformers.utils import logging
 
 from longspan import recipes
 from longspan.data.processor import json_object
-from longspan.errors import UserError, nearest, suggestion
+from longspan.errors import UserError, listing, nearest, suggestion
 from longspan.errors.hints import expectation, matches
 from longspan.machine.bars import hidden_bars
 from longspan.machine.imports import allow, named_in
 from longspan.models import LongspanConfig
 from longspan.models.settings import homes
-from longspan.tasks.base.task import Run
+from longspan.tasks.base.task import Recipe, Run
 from longspan.training import checkpoints
 
 #: Fields of a config.json besides those that `LongspanConfig` declares itself, with their types.
@@ -46,11 +45,19 @@ _INHERITED: dict[str, Any] = {
     "use_cache": bool,
 }
 
+#: Keys of `[data]` that a trained model does not change with.
+_OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _BLOCKS_WITHOUT_WEIGHTS = 1000
 
 
-def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_imports: Iterable[str] = ()) -> Run:
+def load_run(
+    folder: Path | str,
+    *,
+    checkpoint: int | str | None = None,
+    allow_imports: Iterable[str] = (),
+    overrides: Sequence[str] = (),
+) -> Run:
     """Load a run folder. Nothing in it is executed.
 
     Args:
@@ -59,53 +66,73 @@ def load_run(folder: Path | str, *, checkpoint: int | str | None = None, allow_i
             final model.
         allow_imports: Packages or modules that may be imported for classes that the run names, in addition to those
             of `longspan.machine.imports.allow`.
+        overrides: How data are read where that differs from training, such as ["data.encoding=auto"].
 
     Raises:
         UserError: The run is missing, not a run folder, unfinished or damaged. Its weights do not fit its
             configuration, or it has no such checkpoint. It names code that has not been imported and may not be.
+            Also overrides of tokens, or of anything but data.
     """
     folder = Path(folder)
-    _check_files(folder, unfinished=checkpoint is not None)
+    _check_folder(folder, unfinished=checkpoint is not None)
     source = folder if checkpoint is None else checkpoints.find(folder / "checkpoints", checkpoint)
-    what = "run folder" if source == folder else "checkpoint"
-    _check_model_files(source, what)
+    _check_model_files(source, folder)
     with allow(*allow_imports):
-        with named_in(source / "config.json"):
-            config = read_config(source)
-        recipe = dataclasses.replace(recipes.load(str(folder / "recipe.toml")), name=folder.name)
+        recipe = dataclasses.replace(_recipe(folder, overrides), name=folder.name)
         for name in recipe.task.processor.files:
-            _check_file(source, name, what)
+            _check_file(source, name, folder)
         with named_in(source / "config.json"):
-            model = _model(source, config, recipe.task.model_class)
+            model = _model(source, read_config(source), recipe.task.model_class)
     step = None if checkpoint is None else checkpoints.step(source)
     return Run(folder, model.to(_device()).eval(), recipe.task.processor.from_pretrained(source), recipe, step)
 
 
-def as_run(run: Any, checkpoint: int | str | None, allow_imports: Iterable[str]) -> Run:
-    """Return a run that is loaded, or load it: a `Run`, a `longspan.TrainedRun` or the path of a run folder.
+def as_run(
+    run: Any, checkpoint: int | str | None = None, allow_imports: Iterable[str] = (), overrides: Sequence[str] = ()
+) -> Run:
+    """Load a run unless it is loaded: it may be a `Run`, a `longspan.TrainedRun` or the path of a run folder.
 
     Raises:
         UserError: It is loaded, and a checkpoint is asked for; or from `load_run`.
     """
     run = getattr(run, "loaded", run)
     if not isinstance(run, Run):
-        return load_run(run, checkpoint=checkpoint, allow_imports=allow_imports)
+        return load_run(run, checkpoint=checkpoint, allow_imports=allow_imports, overrides=overrides)
     if checkpoint is not None:
         raise UserError(
             f"expected checkpoint={checkpoint!r} with the path of a run, got a loaded run; give it to load_run."
         )
-    return run
+    if not overrides:
+        return run
+    return dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, data=_recipe(run.folder, overrides).data))
 
 
-def _check_files(folder: Path, *, unfinished: bool) -> None:
+def _recipe(folder: Path, overrides: Sequence[str]) -> Recipe:
+    """Read the recipe of a run, with other settings of its data."""
+    recipe = recipes.load(str(folder / "recipe.toml"), overrides)
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if not key.startswith("data."):
+            raise UserError(
+                f"expected keys of data, such as data.encoding=auto, got {override!r}; leave it out, or train again."
+            )
+        if key.removeprefix("data.") in _OF_THE_TOKENIZER:
+            raise UserError(f"{key} is what the model was trained with; leave it out.")
+    return recipe
+
+
+def _check_folder(folder: Path, *, unfinished: bool) -> None:
     """Raise UserError unless this is the folder of a run; an `unfinished` one may lack a model."""
     if not folder.is_dir():
         siblings = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
         # With the parent, so that it can be copied.
         near = nearest(folder.name, siblings)
-        hint = f"did you mean {str(folder.with_name(near))!r}?" if near else suggestion(folder.name, siblings)
+        hint = f"did you mean {str(folder.with_name(near))!r}?" if near else listing(folder.name, siblings)
         raise UserError(f"there is no run folder {str(folder)!r}; {hint}")
-    _check_kinds(folder)
+    for path in folder.iterdir():
+        # Reading a pipe waits for a writer, and a device may be endless.
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UserError(f"expected files and folders, got neither in {str(path)!r}; remove it from the run folder.")
     if unfinished and not (folder / "recipe.toml").is_file():
         raise UserError(f"expected recipe.toml in the run folder {str(folder)!r}, got none; name a run folder.")
     if not unfinished and (folder / "recipe.toml").is_file() and not (folder / "model.safetensors").is_file():
@@ -115,34 +142,28 @@ def _check_files(folder: Path, *, unfinished: bool) -> None:
         )
 
 
-def _check_kinds(folder: Path) -> None:
-    for path in folder.iterdir():
-        # Reading a pipe waits for a writer, and a device may be endless.
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise UserError(f"expected files and folders, got neither in {str(path)!r}; remove it from the run folder.")
-
-
-def _check_model_files(folder: Path, what: str) -> None:
-    """Raise UserError unless a "run folder" or "checkpoint" has a model and what goes with it."""
-    if what == "run folder" and (folder / "trainer_state.json").is_file():
+def _check_model_files(source: Path, folder: Path) -> None:
+    """Raise UserError unless a run folder, or a checkpoint of it, has a model and what goes with it."""
+    if source == folder and (folder / "trainer_state.json").is_file():
         run, step = folder.parent.parent, folder.name.removeprefix("checkpoint-")
         raise UserError(
             f"expected a run folder, got a checkpoint in {str(folder)!r}; name its run {str(run)!r} and --checkpoint "
             f"{step}."
         )
-    for name in ("config.json", *(() if what == "checkpoint" else ("recipe.toml",)), "model.safetensors"):
-        _check_file(folder, name, what)
-    if (folder / "adapter_config.json").exists():
+    for name in ("config.json", *(("recipe.toml",) if source == folder else ()), "model.safetensors"):
+        _check_file(source, name, folder)
+    if (source / "adapter_config.json").exists():
         # It may name code to import and weights to download.
         raise UserError(
-            f"expected a run folder without adapters, got adapter_config.json of PEFT in {str(folder)!r}; merge the "
+            f"expected a run folder without adapters, got adapter_config.json of PEFT in {str(source)!r}; merge the "
             "adapter into the weights (`merge_and_unload`) and save them, or remove it."
         )
 
 
-def _check_file(folder: Path, name: str, what: str) -> None:
-    if not (folder / name).is_file():
-        raise UserError(f"expected {name} in the {what} {str(folder)!r}, got none; name another {what}.")
+def _check_file(source: Path, name: str, folder: Path) -> None:
+    what = "run folder" if source == folder else "checkpoint"
+    if not (source / name).is_file():
+        raise UserError(f"expected {name} in the {what} {str(source)!r}, got none; name another {what}.")
 
 
 def read_config(folder: Path) -> LongspanConfig:
@@ -156,8 +177,7 @@ def read_config(folder: Path) -> LongspanConfig:
     if values.get("model_type") != LongspanConfig.model_type:
         raise UserError(
             f"expected a longspan model in {str(folder)!r}, got one of type {values.get('model_type')!r}; name the "
-            "folder "
-            "of a longspan model."
+            "folder of a longspan model."
         )
     hints = inspect.get_annotations(LongspanConfig, eval_str=True) | _INHERITED
     for key, value in values.items():
@@ -185,8 +205,7 @@ def read_config(folder: Path) -> LongspanConfig:
     ):
         raise UserError(
             f"id2label in {str(path)!r} must have a name for each of 0, 1, ..., got {reprlib.repr(labels)}; restore "
-            "the "
-            "file."
+            "the file."
         )
     if labels is not None and len(labels) < 2 and values.get("problem_type") == "single_label_classification":
         raise UserError(f"expected at least two labels in {str(path)!r}, got {len(labels)}; restore the file.")
@@ -200,37 +219,59 @@ def read_config(folder: Path) -> LongspanConfig:
 
 def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel]) -> PreTrainedModel:
     """Load the weights. By default, transformers draws those that do not fit at random, with at most a warning."""
-    found = _shapes(folder / "model.safetensors")
-    _check_sizes(folder, config, model_class, found)
+    _check_weights(folder, config, model_class)
     try:
         with _quiet():
             model, info = model_class.from_pretrained(
-                folder,
-                config=config,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                local_files_only=True,
-                use_safetensors=True,
+                folder, config=config, output_loading_info=True, local_files_only=True, use_safetensors=True
             )
     # For example, a generation_config.json of another version.
     except (TypeError, AttributeError, KeyError) as error:
         raise UserError(
             f"expected a model in {str(folder)!r}, got an error ({_first_line(error)}); restore its files."
         ) from error
-    wrong = [
-        (name, f"has shape {tuple(found)} in model.safetensors but {tuple(expected)} according to config.json")
-        for name, found, expected in info["mismatched_keys"]
-    ]
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    wrong += [
-        (name, f"is missing in model.safetensors, but has shape {shapes.get(name)} according to config.json")
-        for name in info["missing_keys"]
-    ]
-    wrong += [
-        (name, "is in model.safetensors, but not in the model of config.json") for name in info["unexpected_keys"]
-    ]
-    _refuse_weights(folder, wrong)
+    assert not any(info.values()), info
     return model
+
+
+def _check_weights(folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel]) -> None:
+    """Raise UserError unless the weights fit the configuration, before a model that is too large takes all memory."""
+    stored = _shapes(folder / "model.safetensors")
+    assert config.mixers is not None
+    blocks = min(config.depth, len(config.mixers)) if config.share_layers else config.depth
+    # A block without weights of its own is odd, but possible.
+    if blocks > len(stored) + _BLOCKS_WITHOUT_WEIGHTS:
+        raise UserError(
+            f"the weights in {str(folder)!r} do not fit its config.json: expected tensors for {blocks} layers, got "
+            f"{len(stored)} in model.safetensors; restore either file."
+        )
+    try:
+        with torch.device("meta"):
+            expected = model_class(config).state_dict(keep_vars=True)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"expected a model from {str(folder / 'config.json')!r}, got an error ({_first_line(error)}); restore it."
+        ) from error
+    # Tied weights are one tensor, which the file has once, under any of their names.
+    there = {id(tensor) for name, tensor in expected.items() if name in stored}
+    wrong = {}
+    for name, tensor in expected.items():
+        shape = tuple(tensor.shape)
+        if stored.get(name, shape) != shape:
+            wrong[name] = f"has shape {stored[name]} in model.safetensors but {shape} according to config.json"
+        elif id(tensor) not in there:
+            wrong[name] = f"is missing in model.safetensors, but has shape {shape} according to config.json"
+    wrong = wrong or dict.fromkeys(
+        stored.keys() - expected.keys(), "is in model.safetensors, but not in the model of config.json"
+    )
+    if wrong:
+        name = min(wrong)
+        raise UserError(
+            f"the weights in {str(folder)!r} do not fit its config.json ({len(wrong)} do not): {name} {wrong[name]}; "
+            "restore either file."
+        )
 
 
 def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
@@ -240,52 +281,6 @@ def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise UserError(f"{str(path)!r} is damaged ({error}); restore it.") from None
-
-
-def _check_sizes(
-    folder: Path, config: LongspanConfig, model_class: type[PreTrainedModel], found: Mapping[str, tuple[int, ...]]
-) -> None:
-    """Refuse a configuration that is too large for the weights, before building it takes hours and all memory."""
-    assert config.mixers is not None
-    blocks = min(config.depth, len(config.mixers)) if config.share_layers else config.depth
-    # A block without weights of its own is odd, but possible.
-    if blocks > len(found) + _BLOCKS_WITHOUT_WEIGHTS:
-        raise UserError(
-            f"the weights in {str(folder)!r} do not fit its config.json: expected tensors for {blocks} layers, got "
-            f"{len(found)} in model.safetensors; restore either file."
-        )
-    try:
-        with torch.device("meta"):
-            expected = {name: tuple(tensor.shape) for name, tensor in model_class(config).state_dict().items()}
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"expected a model from {str(folder / 'config.json')!r}, got an error ({_first_line(error)}); restore it."
-        ) from error
-    wrong = [
-        (name, f"has shape {found[name]} in model.safetensors but {shape} according to config.json")
-        for name, shape in expected.items()
-        if name in found and found[name] != shape
-    ]
-    missing = {name: shape for name, shape in expected.items() if name not in found}
-    # Tied weights are stored once, so they may be missing under their other names.
-    if sum(map(math.prod, missing.values())) > sum(map(math.prod, found.values())):
-        wrong += [
-            (name, f"is missing in model.safetensors, but has shape {shape} according to config.json")
-            for name, shape in missing.items()
-        ]
-    _refuse_weights(folder, wrong)
-
-
-def _refuse_weights(folder: Path, wrong: Sequence[tuple[str, str]]) -> None:
-    if wrong:
-        name, problem = min(wrong)
-        raise UserError(
-            f"the weights in {str(folder)!r} do not fit its config.json ({len(wrong)} do not): {name} {problem}; "
-            "restore "
-            "either file."
-        )
 
 
 def _first_line(error: Exception) -> str:

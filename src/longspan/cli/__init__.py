@@ -259,12 +259,12 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import report, train
     from longspan.data.sources.paths import example_path
     from longspan.training import processes
-    from longspan.verbs.run_folders import how, named
+    from longspan.verbs.run_folders import RunFolder
 
     quieten_transformers()
     use_fastest_exact_products()
     ways = {"resume": args.resume, "overwrite": args.overwrite, "finish": args.finish}
-    result = train(recipe, run=args.run or named(args.recipe, how(**ways)), **ways)
+    result = train(recipe, run=RunFolder.of(args.run, args.recipe, recipe.name, **ways).path, **ways)
     if processes.rank() == 0:
         told = (
             recipe.task.data_table(result.data),
@@ -288,7 +288,7 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
             f"there is no run folder {str(args.run)!r}; name the run first, then {args.rest[0]}, which only its task "
             "may know."
         )
-    run = load_run(args.run, **_checkpoint(args))
+    run = load_run(args.run, checkpoint=getattr(args, "checkpoint", None))
     known = {name for task in tasks.names() for name in names(tasks.evaluation_options(task))}
     options = {name: value for name, value in vars(args).items() if name in known}
     if args.rest:

@@ -14,24 +14,25 @@ from types import MappingProxyType
 from typing import Any
 
 from longspan import mixers, tasks
+from longspan.data.columns.values import described
 from longspan.data.sources.formats.schema import source_names
 from longspan.errors import UserError
 from longspan.errors.hints import expectation, matches
 from longspan.machine import imports
 from longspan.recipes import keys, starting
 from longspan.recipes.keys import SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
-from longspan.recipes.recipe_files import DEFAULT_TASK, names, read
+from longspan.recipes.recipe_files import DEFAULT_TASK, names, read, read_toml
 from longspan.recipes.values import Raw, coerce, plain, split_override
 from longspan.tasks.base import options
 from longspan.tasks.base.task import Recipe, Task
 
-__all__ = ["DEFAULT_TASK", "TRAINING_DEFAULTS", "load", "names"]
+__all__ = ["DEFAULT_TASK", "TRAINING_DEFAULTS", "load", "names", "of_run"]
 
 _TOP_LEVEL = (*TABLES, "task", "description")
 
 
 def load(
-    name_or_path: str,
+    name_or_path: Path | str,
     overrides: typing.Sequence[str] = (),
     *,
     settings: Mapping[str, Any] = MappingProxyType({}),
@@ -54,10 +55,26 @@ def load(
 
     Raises:
         UserError: Unknown recipe or key, a file that is not TOML, a value of the wrong type, a model that cannot be
-            built, or no run to start from.
+            built, or no run to start from. Data in place of the name or of overrides.
     """
-    with imports.allow(*allow_imports):
-        return _load(name_or_path, overrides, settings, starting.complete)
+    if not isinstance(name_or_path, Path | str):
+        wrong, wanted = name_or_path, "the name or path of a recipe"
+    elif not isinstance(overrides, list | tuple) or not all(isinstance(override, str) for override in overrides):
+        wrong, wanted = overrides, "overrides as a list of texts such as ['model.dim=128']"
+    else:
+        with imports.allow(*allow_imports):
+            return _load(str(name_or_path), *read(str(name_or_path)), overrides, settings, starting.complete)
+    raise UserError(f"expected {wanted}, got {described(wrong)}; give data by name, as data=frame.")
+
+
+def of_run(folder: Path, overrides: typing.Sequence[str] = ()) -> Recipe:
+    """Read the resolved recipe in a run folder, which bears the folder's name, and apply `overrides`.
+
+    Raises:
+        UserError: The file is damaged, or from `load`.
+    """
+    path = folder / "recipe.toml"
+    return _load(str(path), folder.name, read_toml(path), overrides, {}, starting.complete)
 
 
 def check_one_source(overrides: typing.Sequence[str], settings: Mapping[str, Any]) -> None:
@@ -69,46 +86,47 @@ def check_one_source(overrides: typing.Sequence[str], settings: Mapping[str, Any
 
 
 def _load(
-    name_or_path: str,
+    source: str,
+    name: str,
+    text: str,
     overrides: typing.Sequence[str],
     settings: Mapping[str, Any],
     complete: Callable[[starting.Tables, Task, Any, dict[str, Any]], None],
 ) -> Recipe:
-    name, text = read(name_or_path)
     try:
         tables = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UserError(f"recipe {name_or_path!r} is not valid TOML: {error}.") from None
+        raise UserError(f"recipe {source!r} is not valid TOML: {error}.") from None
     for key, value in tables.items():
         wanted = dict if key in TABLES else str
         if key in _TOP_LEVEL and not isinstance(value, wanted):
             raise UserError(f"{key} in recipe {name!r} expected {expectation(wanted)}, got {value!r}; correct it.")
-    with imports.named_in(name_or_path):
+    with imports.named_in(source):
         task = tasks.load(tables.get("task", DEFAULT_TASK))
         for key in tables:
             if key not in _TOP_LEVEL:
-                hint = keys.hint(key, task, name_or_path, also=_TOP_LEVEL)
+                hint = keys.hint(key, task, source, also=_TOP_LEVEL)
                 raise UserError(f"unknown key {key!r} in recipe {name!r}; {hint}")
-        placed = keys.placed(settings, task, name_or_path)
+        placed = keys.placed(settings, task, source)
         given = [*overrides, *(f"{key}={value}" for key, value in placed.items())]
         shape: dict[str, Any] = {}
         if not tables.get("model", {}).get("start_from") and _given("model.start_from", given):
-            shape = _checked("model", starting.give_way(tables, task), task, name_or_path)
+            shape = _checked("model", starting.give_way(tables, task), task, source)
         if _given("model.encoder", given):
             starting.drop_new_tokens(tables)
         if any(_given(f"training.{key}", given) for key in ("num_train_epochs", "max_steps")):
             # It would raise the number that the user sets.
             tables.get("training", {}).pop("min_steps", None)
         for override in overrides:
-            parts, raw = _split(override, task, name_or_path)
-            _set(tables, parts, Raw(raw), task, name_or_path)
+            parts, raw = _split(override, task, source)
+            _set(tables, parts, Raw(raw), task, source)
         for key, value in placed.items():
-            _set(tables, key.split("."), plain(value), task, name_or_path)
+            _set(tables, key.split("."), plain(value), task, source)
         for table in TABLES:
-            tables[table] = _checked(table, tables.get(table, {}), task, name_or_path)
+            tables[table] = _checked(table, tables.get(table, {}), task, source)
         starting.fill_in_encoder_tokens(tables)
         # Of a run that starts from another one, the recipe says everything; else it could name itself.
-        complete(tables, task, lambda folder: _load(folder, (), {}, lambda *_: None), shape)
+        complete(tables, task, lambda folder: _load(folder, *read(folder), (), {}, lambda *_: None), shape)
         start_from = tables["model"].pop("start_from", "")
         data = task.data_config(**tables["data"])
         # Two columns of one name are a mistake whatever the data are.

@@ -52,17 +52,28 @@ def read(name_or_path: str) -> tuple[str, str]:
         name, path = path.resolve().name, path / "recipe.toml"
     if not path.is_file() or suffix(path) in FORMATS or path.stat().st_size > _LARGEST:
         raise _no_recipe(name_or_path, path)
+    if path.suffix == ".toml":
+        return name, read_toml(path)
     try:
         text = path.read_text(encoding="utf-8")
-        if path.suffix != ".toml":
-            tomllib.loads(text)
-    except UnicodeDecodeError:
-        if path.suffix == ".toml":
-            raise UserError(f"recipe {str(path)!r} expected UTF-8, got another encoding; save it as UTF-8.") from None
-        raise _no_recipe(name_or_path, path) from None
-    except (tomllib.TOMLDecodeError, RecursionError):
+        tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
         raise _no_recipe(name_or_path, path) from None
     return name, text
+
+
+def read_toml(path: Path) -> str:
+    """The text of a recipe's TOML file.
+
+    Raises:
+        UserError: It is no recipe by its size, or has another encoding.
+    """
+    if path.stat().st_size > _LARGEST:
+        raise UserError(f"expected a recipe of at most {_LARGEST:,} bytes in {str(path)!r}, got more; restore it.")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"recipe {str(path)!r} expected UTF-8, got another encoding; save it as UTF-8.") from None
 
 
 def _no_recipe(given: str, path: Path) -> UserError:

@@ -73,6 +73,11 @@ def step(checkpoint: Path) -> int:
     return int(_step(checkpoint))
 
 
+def planned_steps(checkpoint: Path) -> int:
+    """Number of steps that were planned in all when a checkpoint was saved."""
+    return int(_read(checkpoint / "trainer_state.json")["max_steps"])
+
+
 def to_resume_from(folder: Path, *, any_processes: bool = False) -> Path | None:
     """Return the newest undamaged checkpoint in `folder`, the same in all processes; None if none is complete.
 

@@ -96,35 +96,12 @@ def sum_into(array: np.ndarray) -> None:
         array[...] = reduce(torch.from_numpy(array).to(PartialState().device), "sum").cpu().numpy()
 
 
-def on_first(work: Callable[[], None]) -> None:
-    """Run `work` in the first process, while the others wait."""
-    _agreed(work if rank() == 0 else None)
-
-
-def in_each(work: Callable[[], T]) -> T:
-    """Run `work` in all processes at once and return its result."""
-    done = _agreed(work)
-    assert done is not None
-    return done[0]
-
-
-def in_turn(work: Callable[[], T]) -> T:
-    """Run `work` in the first process, then in the others, which find its results in caches."""
-    first = _agreed(work if rank() == 0 else None)
-    others = _agreed(None if rank() == 0 else work) if _several() else None
-    done = first or others
-    assert done is not None
-    return done[0]
-
-
-def _agreed(work: Callable[[], T] | None) -> tuple[T] | None:
-    """Return the result of `work`, once all processes are done with theirs.
-
-    Raises what `work` raises, and UserError if another process failed.
-    """
-    done, error = None, None
+@contextlib.contextmanager
+def agreed() -> Iterator[None]:
+    """Raise UserError if another process ended its `with` block with an error, once all have ended theirs."""
+    error = None
     try:
-        done = None if work is None else (work(),)
+        yield
     except Exception as raised:
         error = raised
     failed = largest(error is not None)
@@ -132,7 +109,29 @@ def _agreed(work: Callable[[], T] | None) -> tuple[T] | None:
         raise error
     if failed:
         raise UserError(_ELSEWHERE)
-    return done
+
+
+def on_first(work: Callable[[], object]) -> None:
+    """Run `work` in the first process, while the others wait."""
+    with agreed():
+        if rank() == 0:
+            work()
+
+
+def in_each(work: Callable[[], T]) -> T:
+    """Run `work` in all processes at once and return its result."""
+    with agreed():
+        return work()
+
+
+def in_turn(work: Callable[[], T]) -> T:
+    """Run `work` in the first process, then in the others, which find its results in caches."""
+    results = []
+    for turn in (0, 1)[: count()]:
+        with agreed():
+            if min(rank(), 1) == turn:
+                results.append(work())
+    return results[0]
 
 
 def _several() -> bool:

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -15,7 +15,6 @@ from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.machine.printing import json_text, printable_lines
 from longspan.results import Prediction
-from longspan.tasks.base.options import make
 from longspan.tasks.base.task import Run
 from longspan.verbs.runs import as_run
 
@@ -60,7 +59,7 @@ def predict(
     Raises:
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.
     """
-    loaded = with_options(as_run(run, checkpoint, allow_imports, overrides), options)
+    loaded = as_run(run, checkpoint, allow_imports, overrides, options)
     given = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     data = dataclasses.replace(loaded.recipe.data, **chosen)
@@ -77,21 +76,13 @@ def rows_of_source(run: Run, source: Any, data: Any, stdin: BinaryIO | None) -> 
     return rows_in_memory(run, source, data) if paths is None else run.task.inputs_of(run, paths, data, stdin)
 
 
-def with_options(run: Run, options: Mapping[str, Any]) -> Run:
-    """Return the run with these `prediction_options`. Raises UserError for others than the task has."""
-    if not options:
-        return run
-    made: Any = make(run.task.prediction_options, options, f"predicting with the task {run.task.name!r}")
-    return dataclasses.replace(run, prediction=made)
-
-
 def predict_given(run: Run, given: Any, **options: Any) -> Iterator[Prediction]:
     """Yield what a model says about data in memory: as `predict`, but texts are never paths.
 
     Raises:
         UserError: The data cannot be used.
     """
-    run = with_options(run, options)
+    run = as_run(run, options=options)
     return _noting_truncation(run, run.task.predict(run, rows_in_memory(run, given, run.recipe.data)))
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import shutil
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,22 +40,6 @@ MORE = ("training.num_train_epochs", "training.max_steps", "training.max_minutes
 _NAMED = 3
 
 
-def how(*, resume: bool, overwrite: bool, finish: bool) -> Start:
-    """Return how a run starts. Raises UserError if more than one way is asked for."""
-    ways: dict[Start, bool] = {"resume": resume, "overwrite": overwrite, "finish": finish}
-    chosen = [name for name, given in ways.items() if given]
-    if len(chosen) > 1:
-        raise UserError(f"expected one of resume, overwrite and finish, got {' and '.join(chosen)}; choose one.")
-    return chosen[0] if chosen else "new"
-
-
-def named(recipe: Recipe | Path | str, start: Start) -> Path | None:
-    """Return the run folder that is given as the recipe to continue or replace it; None if it is no folder."""
-    if start != "new" and not isinstance(recipe, Recipe) and Path(recipe).is_dir():
-        return Path(recipe)
-    return None
-
-
 @dataclasses.dataclass(frozen=True)
 class RunFolder:
     """The folder of a training run, and how the run starts in it.
@@ -68,23 +52,63 @@ class RunFolder:
     path: Path
     start: Start
 
+    @classmethod
+    def of(
+        cls,
+        run: Path | str | None,
+        recipe: Recipe | Path | str,
+        name: str,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        finish: bool = False,
+    ) -> "RunFolder":
+        """The folder that a training run is to use.
+
+        Args:
+            run: Its path; by default that of the run that is given as the `recipe`, to continue or replace it.
+            recipe: The recipe as it is given.
+            name: Name of the recipe, for the folder of a new run: runs/NAME.
+            resume, overwrite, finish: How the run starts; a new one with none of them.
+
+        Raises:
+            UserError: More than one of the three is set.
+        """
+        ways: dict[Start, bool] = {"resume": resume, "overwrite": overwrite, "finish": finish}
+        chosen = [way for way, given in ways.items() if given]
+        if len(chosen) > 1:
+            raise UserError(f"expected one of resume, overwrite and finish, got {' and '.join(chosen)}; choose one.")
+        if run is None and chosen and not isinstance(recipe, Recipe) and Path(recipe).is_dir():
+            run = recipe
+        return cls(Path(run or Path("runs", name)), chosen[0] if chosen else "new")
+
     @property
     def checkpoints(self) -> Path:
         """The folder with its checkpoints."""
         return self.path / CHECKPOINTS
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether the run goes on, or ends, with a checkpoint."""
         return self.start in ("resume", "finish")
 
     @contextlib.contextmanager
     def claimed(self, recipe: Recipe) -> Iterator[None]:
-        """Keep the run folder for this process during the `with` block; a folder made for it goes if it stays empty.
+        """Keep the run folder for this training run during the `with` block; a new folder goes if it stays empty.
+
+        Of several processes, which all call this, the first one keeps it and alone writes to it.
 
         Raises:
             UserError: Another training run is at work in it, or from `check`.
         """
+        with contextlib.ExitStack() as stack:
+            with processes.agreed():
+                if processes.rank() == 0:
+                    stack.enter_context(self._claimed(recipe))
+            yield
+
+    @contextlib.contextmanager
+    def _claimed(self, recipe: Recipe) -> Iterator[None]:
         self.check(recipe)
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
@@ -102,7 +126,7 @@ class RunFolder:
     def check(self, recipe: Recipe) -> None:
         """Raise UserError unless a run of `recipe` may start so in this folder."""
         written = self.path / "recipe.toml"
-        if self.goes_on:
+        if self.continues:
             if not written.exists():
                 raise UserError(
                     f"expected a run to {self.start} in {self.path}, got none; leave out --{self.start} to start it."
@@ -112,7 +136,7 @@ class RunFolder:
             self._check_same(before, recipe)
             result = self._result()
             if result is not None:
-                self._check_goes_on(before, recipe, result)
+                self._check_continuation(before, recipe, result)
         elif self.path.is_symlink() and not self.path.exists():
             raise UserError(
                 f"expected a folder at {self.path}, got a link that leads nowhere; name another with --run."
@@ -127,53 +151,68 @@ class RunFolder:
                 raise UserError(f"{self.path} is not a run folder, so it is not overwritten; name another with --run.")
             self._check_own_data(recipe)
 
-    def check_steps(self, total: int, asked: Recipe, checkpoint: Path) -> None:
-        """Raise UserError unless a run is to take as many steps as planned before, or more if it is finished.
+    def open(self, recipe: Recipe, plan: Plan | None, asked: Recipe, steps: Callable[[], int]) -> Path | None:
+        """Write down what is trained in the claimed folder, in place of anything that is overwritten.
+
+        All processes call this.
 
         Args:
-            total: The steps that it is to take in all.
-            asked: The recipe that this comes from.
-            checkpoint: The checkpoint it is resumed from.
+            recipe: The recipe as it is trained.
+            plan: The steps planned for its time budget, if they were planned now.
+            asked: The recipe without the steps of an earlier plan.
+            steps: Called for the number of steps that a resumed run takes in all.
+
+        Returns:
+            The checkpoint that training continues from, or ends with; None for a new run, and where none is complete.
+
+        Raises:
+            UserError: The folder of a new run is no longer empty. There is no checkpoint to finish with, or a resumed
+                run has fewer steps than planned before, or no more if it is finished.
         """
-        state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-        planned, result = int(state["max_steps"]), self._result()
+        checkpoint = None
+        if self.continues:
+            checkpoint = checkpoints.to_resume_from(self.checkpoints, any_processes=self.start == "finish")
+        with processes.agreed():
+            if processes.rank() == 0:
+                if self.start == "resume" and checkpoint is not None:
+                    self._check_steps(steps(), checkpoints.planned_steps(checkpoint), asked)
+                if self.start == "finish" and checkpoint is None:
+                    raise UserError(
+                        f"expected a checkpoint to finish in {self.checkpoints}, got none; start again with --resume, "
+                        "which keeps the run folder, or --overwrite."
+                    )
+                self._write(recipe, plan)
+        return checkpoint
+
+    def _check_steps(self, total: int, planned: int, asked: Recipe) -> None:
+        """Raise UserError unless a run takes as many steps as planned before, or more if it is finished."""
+        result = self._result()
         finished = result is not None and result.get("stopped") != "interrupted"
         if total < planned or (finished and total == planned):
-            steps, minutes = asked.training.get("max_steps", -1), asked.options.max_minutes
-            said = f"max_steps={steps}" if steps > 0 else f"num_train_epochs={asked.training['num_train_epochs']}"
+            minutes, most = asked.options.max_minutes, asked.training.get("max_steps", -1)
+            said = f"max_steps={most}" if most > 0 else f"num_train_epochs={asked.training['num_train_epochs']}"
             said = f"max_minutes={minutes:g}" if minutes else said
             raise UserError(
                 f"expected {'more than' if finished else 'at least'} the {planned:,} steps that were planned for the "
                 f"run in {self.path} before, got {total:,} from training.{said}; raise it."
             )
 
-    def open(self, recipe: Recipe, plan: Plan | None) -> None:
-        """Empty the claimed folder and write down what is trained in it or, to resume, what the run was given more of.
-
-        Args:
-            recipe: The recipe as it is trained.
-            plan: What its time budget came to, if it was planned now.
-
-        Raises:
-            UserError: The folder of a new run is no longer empty.
-        """
-        written = self.path / "recipe.toml"
-        if self.start in ("new", "overwrite"):
+    def _write(self, recipe: Recipe, plan: Plan | None) -> None:
+        if not self.continues:
             if self.start == "new":
                 self._check_still_empty()
             self._empty()
-            if plan is not None:
-                plan.write(self.path)
-            write_text(written, recipe.to_toml())
-            write_json(self.path / "environment.json", environment())
-        elif self.start == "resume":
-            # In this order: the run is unfinished from here on. Its model stays until the next one.
+        if self.start == "resume":
+            # First of all: the run is unfinished from here on. Its model stays until the next one.
             (self.path / "metrics.json").unlink(missing_ok=True)
-            if plan is not None:
-                plan.write(self.path)
-            write_text(written, recipe.to_toml())
             for path in self.path.glob(f"{UNFINISHED}*"):
                 _remove(path)
+        if self.start != "finish":
+            if plan is not None:
+                plan.write(self.path)
+            write_text(self.path / "recipe.toml", recipe.to_toml())
+        if not self.continues:
+            write_json(self.path / "environment.json", environment())
         folder_in(self.path, CHECKPOINTS)
 
     def _check_links(self) -> None:
@@ -242,7 +281,7 @@ class RunFolder:
                     "where it was stopped, use --finish."
                 )
 
-    def _check_goes_on(self, before: Recipe, recipe: Recipe, result: Mapping[str, Any]) -> None:
+    def _check_continuation(self, before: Recipe, recipe: Recipe, result: Mapping[str, Any]) -> None:
         """Raise UserError unless a finished run is given more steps, or is to take those it had been stopped before."""
         interrupted = result.get("stopped") == "interrupted"
         if self.start == "finish" or not (interrupted or list(_changes(before, recipe))):

@@ -4,8 +4,9 @@ import contextlib
 import dataclasses
 import inspect
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ from longspan.machine.bars import hidden_bars
 from longspan.machine.imports import allow, named_in
 from longspan.models import LongspanConfig
 from longspan.models.settings import homes
-from longspan.tasks.base.task import Recipe, Run
+from longspan.tasks.base.options import make
+from longspan.tasks.base.task import Recipe, Run, Task
 from longspan.training import checkpoints
 
 #: Fields of a config.json besides those that `LongspanConfig` declares itself, with their types.
@@ -57,6 +59,7 @@ def load_run(
     checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
     overrides: Sequence[str] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Run:
     """Load a run folder. Nothing in it is executed.
 
@@ -67,28 +70,33 @@ def load_run(
         allow_imports: Packages or modules that may be imported for classes that the run names, in addition to those
             of `longspan.machine.imports.allow`.
         overrides: How data are read where that differs from training, such as ["data.encoding=auto"].
+        options: Prediction options of the run's task, such as {"beams": 4}.
 
     Raises:
         UserError: The run is missing, not a run folder, unfinished or damaged. Its weights do not fit its
             configuration, or it has no such checkpoint. It names code that has not been imported and may not be.
-            Also overrides of tokens, or of anything but data.
+            Also overrides of tokens, or of anything but data, and options that the task does not have.
     """
     folder = Path(folder)
     _check_folder(folder, unfinished=checkpoint is not None)
-    source = folder if checkpoint is None else checkpoints.find(folder / "checkpoints", checkpoint)
-    _check_model_files(source, folder)
     with allow(*allow_imports):
-        recipe = dataclasses.replace(_recipe(folder, overrides), name=folder.name)
-        for name in recipe.task.processor.files:
-            _check_file(source, name, folder)
+        recipe = _recipe(folder, overrides)
+        prediction = _prediction(recipe.task, options)
+        source = folder if checkpoint is None else checkpoints.find(folder / "checkpoints", checkpoint)
         with named_in(source / "config.json"):
+            _check_files(source, ("config.json", "model.safetensors", *recipe.task.processor.files))
             model = _model(source, read_config(source), recipe.task.model_class)
+    processor = recipe.task.processor.from_pretrained(source)
     step = None if checkpoint is None else checkpoints.step(source)
-    return Run(folder, model.to(_device()).eval(), recipe.task.processor.from_pretrained(source), recipe, step)
+    return Run(folder, model.to(_device()).eval(), processor, recipe, step, prediction)
 
 
 def as_run(
-    run: Any, checkpoint: int | str | None = None, allow_imports: Iterable[str] = (), overrides: Sequence[str] = ()
+    run: Any,
+    checkpoint: int | str | None = None,
+    allow_imports: Iterable[str] = (),
+    overrides: Sequence[str] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Run:
     """Load a run unless it is loaded: it may be a `Run`, a `longspan.TrainedRun` or the path of a run folder.
 
@@ -97,19 +105,25 @@ def as_run(
     """
     run = getattr(run, "loaded", run)
     if not isinstance(run, Run):
-        return load_run(run, checkpoint=checkpoint, allow_imports=allow_imports, overrides=overrides)
+        return load_run(run, checkpoint=checkpoint, allow_imports=allow_imports, overrides=overrides, options=options)
     if checkpoint is not None:
         raise UserError(
             f"expected checkpoint={checkpoint!r} with the path of a run, got a loaded run; give it to load_run."
         )
-    if not overrides:
-        return run
-    return dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, data=_recipe(run.folder, overrides).data))
+    if overrides:
+        data = _recipe(run.folder, overrides).data
+        run = dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, data=data))
+    return dataclasses.replace(run, prediction=_prediction(run.task, options)) if options else run
+
+
+def _prediction(task: Task, options: Mapping[str, Any]) -> Any:
+    """Prediction options of a task; None for its defaults."""
+    return make(task.prediction_options, options, f"predicting with the task {task.name!r}") if options else None
 
 
 def _recipe(folder: Path, overrides: Sequence[str]) -> Recipe:
     """Read the recipe of a run, with other settings of its data."""
-    recipe = recipes.load(str(folder / "recipe.toml"), overrides)
+    recipe = recipes.of_run(folder, overrides)
     for override in overrides:
         key = override.partition("=")[0].strip()
         if not key.startswith("data."):
@@ -135,35 +149,34 @@ def _check_folder(folder: Path, *, unfinished: bool) -> None:
             raise UserError(f"expected files and folders, got neither in {str(path)!r}; remove it from the run folder.")
     if unfinished and not (folder / "recipe.toml").is_file():
         raise UserError(f"expected recipe.toml in the run folder {str(folder)!r}, got none; name a run folder.")
-    if not unfinished and (folder / "recipe.toml").is_file() and not (folder / "model.safetensors").is_file():
+    if unfinished:
+        return
+    if (folder / "recipe.toml").is_file() and not (folder / "model.safetensors").is_file():
         raise UserError(
             f"the run in {str(folder)!r} is unfinished; continue it with `longspan train ... --resume`, end it with "
             "--finish, or name one of its checkpoints with --checkpoint."
         )
-
-
-def _check_model_files(source: Path, folder: Path) -> None:
-    """Raise UserError unless a run folder, or a checkpoint of it, has a model and what goes with it."""
-    if source == folder and (folder / "trainer_state.json").is_file():
+    if (folder / "trainer_state.json").is_file():
         run, step = folder.parent.parent, folder.name.removeprefix("checkpoint-")
         raise UserError(
             f"expected a run folder, got a checkpoint in {str(folder)!r}; name its run {str(run)!r} and --checkpoint "
             f"{step}."
         )
-    for name in ("config.json", *(("recipe.toml",) if source == folder else ()), "model.safetensors"):
-        _check_file(source, name, folder)
+    _check_files(folder, ("config.json", "recipe.toml"))
+
+
+def _check_files(source: Path, names: Iterable[str]) -> None:
+    """Raise UserError unless a run folder, or a checkpoint, has files of these names, and none of an adapter."""
+    what = "checkpoint" if (source / "trainer_state.json").is_file() else "run folder"
+    for name in names:
+        if not (source / name).is_file():
+            raise UserError(f"expected {name} in the {what} {str(source)!r}, got none; name another {what}.")
     if (source / "adapter_config.json").exists():
         # It may name code to import and weights to download.
         raise UserError(
             f"expected a run folder without adapters, got adapter_config.json of PEFT in {str(source)!r}; merge the "
             "adapter into the weights (`merge_and_unload`) and save them, or remove it."
         )
-
-
-def _check_file(source: Path, name: str, folder: Path) -> None:
-    what = "run folder" if source == folder else "checkpoint"
-    if not (source / name).is_file():
-        raise UserError(f"expected {name} in the {what} {str(source)!r}, got none; name another {what}.")
 
 
 def read_config(folder: Path) -> LongspanConfig:

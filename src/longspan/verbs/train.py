@@ -1,12 +1,12 @@
 """Train a model from a recipe: `train`, on the Hugging Face `Trainer`."""
 
-import contextlib
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,12 +26,12 @@ from longspan.results import TrainingResult
 from longspan.results.outputs import write_json, write_text
 from longspan.results.scores import Scores
 from longspan.tasks.base.task import Counted, Prepared, Recipe, Run, check_validation
-from longspan.training import checkpoints, processes
+from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.depths import freeze
 from longspan.training.stopping import EarlyStopping
-from longspan.verbs import budget, reporting, run_folders, starting
+from longspan.verbs import budget, reporting, starting
 from longspan.verbs.run_folders import UNFINISHED, RunFolder, arguments_of
 from longspan.verbs.trained import TrainedRun, trained
 
@@ -83,8 +83,7 @@ def train(
         Interrupted: after ctrl-C or SIGTERM, when a checkpoint was saved.
     """
     with imports.allow(*allow_imports), hidden_bars(all_of_them=not progress):
-        start = run_folders.how(resume=resume, overwrite=overwrite, finish=finish)
-        loaded = recipe if isinstance(recipe, Recipe) else recipes.load(str(recipe), overrides, settings=settings)
+        loaded = recipe if isinstance(recipe, Recipe) else recipes.load(recipe, overrides, settings=settings)
         if (overrides or settings) and isinstance(recipe, Recipe):
             raise UserError(
                 "expected overrides only with a recipe's name or path, got a Recipe; change the Recipe instead."
@@ -93,22 +92,30 @@ def train(
             recipes.check_one_source(overrides, settings)
             loaded = loaded.reading(data)
         loaded.require_data()
-        run = run or run_folders.named(recipe, start) or Path("runs", loaded.name)
-        return trained(_train(loaded, RunFolder(Path(run), start), progress))
+        folder = RunFolder.of(run, recipe, loaded.name, resume=resume, overwrite=overwrite, finish=finish)
+        return trained(_train(loaded, folder, progress))
 
 
-def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
+def _train(asked: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
     began = time.perf_counter()
-    budget.check(recipe)
-    asked = recipe
-    if folder.goes_on:
-        recipe = budget.recorded(recipe, folder.path)
+    budget.check(asked)
+    recipe = budget.recorded(asked, folder.path) if folder.continues else asked
     processes.connect()
     arguments = arguments_of(recipe, folder, progress)
-    with contextlib.ExitStack() as claim:
-        # Only the first of several processes writes to it.
-        processes.on_first(lambda: claim.enter_context(folder.claimed(recipe)))
-        return _train_here(recipe, asked, folder, arguments, progress, began)
+    with folder.claimed(recipe):
+        ready = _get_ready(recipe, arguments)
+        trainer = _make_trainer(ready, arguments, began)
+        trainer.finishing = folder.start == "finish"
+        # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next one.
+        checkpoint = folder.open(ready.recipe, ready.plan, asked, partial(_total_steps, trainer))
+        early = _learn(trainer, ready.recipe, checkpoint, progress)
+        result = _result(trainer, ready, folder, early)
+        with processes.agreed():
+            if processes.rank() == 0:
+                _write_run(folder.path, trainer, ready.prepared, ready.recipe, result)
+                if arguments.push_to_hub:
+                    trainer.push_to_hub()
+        return result
 
 
 @dataclass(frozen=True)
@@ -130,28 +137,6 @@ class _Ready:
     model: PreTrainedModel
     words: int | None
     begun: starting.Begun | None
-
-
-def _train_here(
-    recipe: Recipe,
-    asked: Recipe,
-    folder: RunFolder,
-    arguments: TrainingArguments,
-    progress: bool,
-    began: float,
-) -> TrainingResult:
-    """Train in a run folder that is claimed; `asked` is the recipe without the steps of an earlier plan."""
-    ready = _get_ready(recipe, arguments)
-    trainer = _make_trainer(ready, arguments, began)
-    checkpoint = _checkpoint(trainer, asked, folder)
-    # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next attempt.
-    processes.on_first(lambda: folder.open(ready.recipe, ready.plan))
-    early = _learn(trainer, ready.recipe, checkpoint, progress)
-    result = _result(trainer, ready, folder, early)
-    processes.on_first(lambda: _write_run(folder.path, trainer, ready.prepared, ready.recipe, result))
-    if arguments.push_to_hub:
-        processes.on_first(trainer.push_to_hub)
-    return result
 
 
 def _get_ready(recipe: Recipe, arguments: TrainingArguments) -> _Ready:
@@ -176,16 +161,6 @@ def _make_trainer(ready: _Ready, arguments: TrainingArguments, began: float) -> 
     trainer.sessions.began, trainer.sessions.peak_memory = began, peak_memory
     trainer.processor = prepared.processor
     return trainer
-
-
-def _checkpoint(trainer: LongspanTrainer, asked: Recipe, folder: RunFolder) -> Path | None:
-    """Return the checkpoint that training goes on from, or ends with, if it does."""
-    if not folder.goes_on:
-        return None
-    trainer.finishing = folder.start == "finish"
-    checkpoint = checkpoints.to_resume_from(folder.checkpoints, any_processes=trainer.finishing)
-    processes.on_first(lambda: _check_checkpoint(trainer, asked, checkpoint, folder))
-    return checkpoint
 
 
 def _learn(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path | None, progress: bool) -> EarlyStopping | None:
@@ -275,16 +250,9 @@ def build_model(
     return model, words, begun
 
 
-def _check_checkpoint(trainer: LongspanTrainer, asked: Recipe, checkpoint: Path | None, folder: RunFolder) -> None:
-    """Raise UserError unless training can go on, or end, with the checkpoint."""
-    if checkpoint is None and trainer.finishing:
-        raise UserError(
-            f"expected a checkpoint to finish in {folder.checkpoints}, got none; start again with --resume, which "
-            "keeps the run folder, or --overwrite."
-        )
-    if checkpoint is not None and not trainer.finishing:
-        *_, total = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
-        folder.check_steps(total, asked, checkpoint)
+def _total_steps(trainer: LongspanTrainer) -> int:
+    *_, total = trainer.set_initial_training_values(trainer.args, trainer.get_train_dataloader())
+    return int(total)
 
 
 def _stopped(trainer: LongspanTrainer, early: EarlyStopping | None) -> Literal["early", "interrupted"] | None:

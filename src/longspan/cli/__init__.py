@@ -259,12 +259,13 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
     from longspan import report, train
     from longspan.data.sources.paths import example_path
     from longspan.training import processes
-    from longspan.verbs.run_folders import RunFolder
 
     quieten_transformers()
     use_fastest_exact_products()
     ways = {"resume": args.resume, "overwrite": args.overwrite, "finish": args.finish}
-    result = train(recipe, run=RunFolder.of(args.run, args.recipe, recipe.name, **ways).path, **ways)
+    # The folder of a run, in place of a recipe, is continued or replaced.
+    own = args.recipe if any(ways.values()) and Path(args.recipe).is_dir() else None
+    result = train(recipe, run=args.run or own, **ways)
     if processes.rank() == 0:
         told = (
             recipe.task.data_table(result.data),

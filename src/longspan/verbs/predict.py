@@ -153,6 +153,10 @@ def _noting_truncation(run: Run, predictions: Iterator[Prediction]) -> Iterator[
             total += 1
             cut += prediction.tokens_read is not None
             yield prediction
+    except GeneratorExit:
+        # Not used up, perhaps as Python ends, when there is nothing left to say anything with.
+        cut = 0
+        raise
     finally:
         if cut:
             kept = {"first": "beginning", "last": "end"}.get(run.recipe.data.keep, run.recipe.data.keep)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from torch import Tensor
 
@@ -149,3 +150,11 @@ def test_the_functions_come_without_their_modules() -> None:
         "assert all(map(callable, (train, evaluate, predict, compare)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_data_are_given_by_name(animals: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(animals)
+    for given in ((frame,), ("classify", frame), ("classify", [{"text": "purr", "label": "cat"}])):
+        with pytest.raises(UserError, match=r"^expected .*, got .*; give data by name, as data=frame\.$"):
+            train(*given, run=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

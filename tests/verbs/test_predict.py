@@ -12,6 +12,7 @@ import datasets
 import pytest
 import torch
 from decisive_words import write_run
+from safetensors.torch import load_file, save_file
 
 from longspan import cli, predict
 from longspan.data.sources import paths
@@ -353,6 +354,26 @@ def test_truncated_documents_say_so(run_dir, tmp_path, capsys):
     assert "tokens_read" not in other.to_dict()
     told = capsys.readouterr().err
     assert told.count("1 of 2 documents have more than the 3 tokens") == 1
+
+
+def test_predictions_that_are_not_used_up_say_nothing(run_dir, capfd):
+    """Python closes them at its end, when there is nothing left to say anything with."""
+    answers = predict(load_run(run_dir), ["one two three four five six"] * 2)
+    assert next(answers).tokens_read == 4
+    answers.close()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_weights_that_are_not_finite_give_no_predictions(tmp_path, capsys):
+    folder = write_run(tmp_path / "mine", ["no", "yes"], "good", "yes", "good bad film")
+    weights = load_file(folder / "model.safetensors")
+    weights["classifier.weight"][0, 0] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "text.txt").write_text("good film")
+    code, found, told = predicted(capsys, folder, tmp_path / "text.txt")
+    assert (code, found) == (2, {})
+    assert "expected finite outputs of the model" in told
+    assert told.count("\n") == 1
 
 
 def test_error_rows_have_the_fields_of_the_task(run_dir, tmp_path):

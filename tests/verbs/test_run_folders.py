@@ -1,10 +1,13 @@
 """Training deletes only a run that it was told to replace, and writes through no link."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import Trainer
 
 from longspan import cli, recipes
 from longspan.errors import UserError
@@ -95,6 +98,26 @@ def test_checkpoints_are_not_written_through_links(animals: Path, tmp_path: Path
     with pytest.raises(UserError, match=r"checkpoint-22', got a link, which is not written through"):
         train(recipe(animals), run=run, resume=True)
     assert not list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("evaluated", ["no", "steps"])
+def test_a_folder_that_is_deleted_in_training_is_an_error(
+    evaluated: str, animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With checkpoints, the Trainer makes the folder anew, without what a run needs."""
+    usual, run = Trainer.training_step, tmp_path / "run"
+
+    def training_step(self: Trainer, *args: Any, **options: Any) -> torch.Tensor:
+        if self.state.global_step == 1:
+            shutil.rmtree(run, ignore_errors=True)
+        return usual(self, *args, **options)
+
+    monkeypatch.setattr(Trainer, "training_step", training_step)
+    settings = [*SMALL, "training.max_steps=4", f"training.eval_strategy={evaluated}", "training.eval_steps=4"]
+    assert cli.main(["train", "classify", f"data.path={animals}", *settings, "--run", str(run)]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith(f"longspan: expected recipe.toml in {run}, as this training run wrote it, got none;")
+    assert not (run / "metrics.json").exists()
 
 
 def test_an_export_keeps_what_came_meanwhile(small_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,6 +314,11 @@ def _write_run(
     run_dir: Path, trainer: LongspanTrainer, prepared: Prepared, recipe: Recipe, result: TrainingResult
 ) -> None:
     """Write model, processor, figures and card; `metrics.json`, which marks a run as finished, comes last."""
+    if not (run_dir / "recipe.toml").is_file():
+        raise UserError(
+            f"expected recipe.toml in {run_dir}, as this training run wrote it, got none; leave the folder alone while "
+            "a model is trained in it, and train again."
+        )
     # Under a name that nobody else has chosen, so that it is no link.
     unfinished = Path(tempfile.mkdtemp(dir=run_dir, prefix=UNFINISHED))
     try:

@@ -1,8 +1,10 @@
 """Scores of positions: against what removing them really changes, and against formulas."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan import LongspanForSequenceClassification
 from longspan.explanations.faithfulness import by_chance, faithfulness
@@ -96,3 +98,22 @@ def test_good_scores_are_faithful_and_bad_ones_are_not() -> None:
     assert good.comprehensiveness > max(chance.comprehensiveness, bad.comprehensiveness)
     assert good.sufficiency < bad.sufficiency
     assert by_chance(question) == chance
+
+
+def test_threads_that_explain_and_read_at_once_do_not_meet_in_the_model() -> None:
+    model = model_of(mixers=["additive", "softmax"], position="none", depth=2)
+    texts = torch.randint(1, 20, (40, 1, PADDED), generator=torch.Generator().manual_seed(2))
+
+    def found(number: int) -> Tensor:
+        ids = texts[number]
+        batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        question = Question(model, batch, lambda logits: logits[:, 1], lambda x: x.softmax(1)[:, 1])
+        scores = [METHODS[name](question) for name in ("weight", "gradient", "removal")]
+        with torch.no_grad():
+            return torch.cat((*scores, model(**batch).logits[0]))
+
+    expected = [found(number) for number in range(len(texts))]
+    with ThreadPoolExecutor(8) as threads:
+        for one, other in zip(threads.map(found, range(len(texts))), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert all(isinstance(weight, nn.Parameter) and weight.requires_grad for weight in model.parameters())

@@ -1,10 +1,14 @@
 """Weights with which a decoder reads its source: those of the chosen layers, at every position."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
 from longspan import LongspanForSeq2SeqLM, UserError
+from longspan.data.batches.streams import Stream
 from longspan.models.alignment import aligned_layers, context_weights
+from longspan.tasks.base.seq2seq.search import Search, scored_search
 
 
 def build(cross: list[str], **more: object) -> LongspanForSeq2SeqLM:
@@ -58,3 +62,19 @@ def test_the_layers_are_the_last_two_with_weights() -> None:
         aligned_layers(build(["additive"]))
     with pytest.raises(UserError, match="got no layers"):
         aligned_layers(build(["softmax"], decoder_depth=0))
+
+
+def test_threads_that_search_at_once_have_links_of_their_own() -> None:
+    model = build(["softmax"])
+    sources = torch.randint(3, 30, (12, 7), generator=torch.Generator().manual_seed(1)).tolist()
+    how = Search(1, most=8)
+    streams = {"input_ids": Stream(mask="attention_mask"), "labels": Stream(fill=-100)}
+
+    @torch.no_grad()
+    def links(source: list[int]) -> list[list[int]]:
+        found = scored_search(model, [source], how, streams, link=lambda row, ids, read: read.argmax(1).tolist())
+        return found.links[0]
+
+    expected = [links(source) for source in sources]
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(links, sources)) == expected

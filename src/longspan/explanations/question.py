@@ -1,5 +1,6 @@
 """What is to be explained: a number that a model gives one example, `Question`."""
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,12 +8,12 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from longspan.mixers import Look
+from longspan.models.replica import replica
 
 #: Positions that are read at once where an example is read several times.
 AT_ONCE = 1 << 18
@@ -80,10 +81,14 @@ class Question:
         """Which of the positions are real, on the CPU."""
         return torch.cat(self._each_real(), 1)[0].cpu()
 
+    @functools.cached_property
+    def replica(self) -> PreTrainedModel:
+        """A `replica` of the model."""
+        return replica(self.model)
+
     def logits(self, **more: Any) -> Tensor:
         """Return the model's outputs, with more arguments, as a function of these alone: no weight has a gradient."""
-        weights = {name: weight.detach() for name, weight in self.model.named_parameters()}
-        return self.output(functional_call(self.model, weights, (), {**self.batch, **self.settings, **more}))
+        return self.output(self.replica(**{**self.batch, **self.settings, **more}))
 
     def counted(self, counts: Float[Tensor, "1 t"]) -> Tensor:
         """Return the outputs where positions count that often in what others read."""
@@ -99,7 +104,7 @@ class Question:
             own = parts.get(next(calls))
             return embedded if own is None else embedded * own.unsqueeze(-1).to(embedded.dtype)
 
-        handle = self.model.base_model.embeddings.register_forward_hook(times)
+        handle = self.replica.base_model.embeddings.register_forward_hook(times)
         try:
             return self.logits()
         finally:
@@ -161,7 +166,7 @@ def looks(model: PreTrainedModel, batch: Mapping[str, Tensor], at: int | None = 
     Raises:
         UserError: for a mixer that shows no looks, and a position that is not in the rows.
     """
-    found: list[Look] = []
+    found, model = list[Look](), replica(model)
 
     def look(mixer: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
         # Of a graph, without which its mixers read a chain.
@@ -169,11 +174,7 @@ def looks(model: PreTrainedModel, batch: Mapping[str, Tensor], at: int | None = 
         found.append(mixer.look(*arguments[:2], at=at, **along))
 
     # Layers that share weights have the same mixer, which is called for each.
-    mixers: list[nn.Module] = list(dict.fromkeys(block.mixer for block in model.base_model.backbone.layers))
-    handles = [mixer.register_forward_pre_hook(look, with_kwargs=True) for mixer in mixers]
-    try:
-        model(**batch)
-    finally:
-        for handle in handles:
-            handle.remove()
+    for mixer in dict.fromkeys(block.mixer for block in model.base_model.backbone.layers):
+        mixer.register_forward_pre_hook(look, with_kwargs=True)
+    model(**batch)
     return found

@@ -41,7 +41,7 @@ def context_weights(model: PreTrainedModel, chosen: Collection[int]) -> Iterator
     """Collect what layers of the decoder read in each forward pass of the model that is called within, by `labels`.
 
     Args:
-        model: An encoder-decoder model.
+        model: An encoder-decoder model, which no other thread uses (`replica`).
         chosen: The numbers of the layers.
 
     Yields:

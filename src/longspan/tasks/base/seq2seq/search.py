@@ -19,6 +19,7 @@ from longspan.data.batches.streams import Stream, pad
 from longspan.models.alignment import aligned_layers, context_weights
 from longspan.models.limits import limits
 from longspan.models.parts.losses import IGNORED
+from longspan.models.replica import replica
 from longspan.training import processes
 from longspan.training.lengths import computed_together, scoring_batches
 
@@ -271,8 +272,9 @@ class _Forced:
     def __init__(
         self, model: PreTrainedModel, best: int, streams: Mapping[str, Stream], link: Link | None = None
     ) -> None:
-        self.model, self.best, self.streams, self.link = model, best, streams, link
-        self.layers = [] if link is None else aligned_layers(model)
+        self.best, self.streams, self.link = best, streams, link
+        # Weights are read by hooks, which other threads must not run into.
+        self.model, self.layers = (model, []) if link is None else (replica(model), aligned_layers(model))
 
     def __call__(
         self, batch: Sequence[int], given: Mapping[str, Tensor], encoded: Any, targets: Sequence[list[int]]

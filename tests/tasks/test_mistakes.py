@@ -53,9 +53,11 @@ def test_label_issues_are_those_of_confident_learning() -> None:
 
 
 def test_the_least_likely_label_comes_first() -> None:
-    logits = logits_of([0.9, 0.1], [0.1, 0.9], [0.3, 0.7], [0.05, 0.95], [0.1, 0.9])
-    rows = Dataset.from_dict({"where": [str(number) for number in range(5)]})
-    found = label_issues(logits, torch.tensor([0, 0, 0, 0, 1]), NAMES[:2]).among(rows)
+    # And ten of each class that the model knows.
+    known = [[0.9, 0.1]] * 10 + [[0.1, 0.9]] * 10
+    logits = logits_of([0.9, 0.1], [0.1, 0.9], [0.3, 0.7], [0.05, 0.95], [0.1, 0.9], *known)
+    rows = Dataset.from_dict({"where": [str(number) for number in range(25)]})
+    found = label_issues(logits, torch.tensor([0, 0, 0, 0, 1] + [0] * 10 + [1] * 10), NAMES[:2]).among(rows)
     assert [one.where for one in found.worst] == ["3", "1"]
 
 

@@ -115,3 +115,16 @@ def test_raw_text_is_told_from_columns(tmp_path: Path) -> None:
     assert not looks_like_columns(text, "utf-8")
     (row,) = read_rows(text, [Words("tokens", "x_column", raw=True)], Settings())
     assert row.values["tokens"] == text.read_text()
+
+
+@pytest.mark.parametrize("name", ["words.conllu", "words.conll", "words.txt"])
+def test_conllu_is_recognised_by_its_contents(tmp_path: Path, name: str) -> None:
+    """Ranges and empty nodes are no words, whatever the file is called."""
+    lines = ["# text = vámonos al mar", "1-2\tvámonos" + "\t_" * 8]
+    lines += [f"{n}\t{word}\t_\t{tag}\t_\t_\t{n - 1}\tdep\t_\t_" for n, (word, tag) in enumerate(
+        [("vamos", "VERB"), ("nos", "PRON"), ("a", "ADP"), ("mar", "NOUN")], 1)]  # fmt: skip
+    lines.insert(4, "2.1\tahora\t_\tADV" + "\t_" * 6)
+    (tmp_path / name).write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+    (row,) = rows(tmp_path / name)
+    assert row.values["tokens"] == ["vamos", "nos", "a", "mar"]
+    assert row.values["labels"] == ["VERB", "PRON", "ADP", "NOUN"]

@@ -134,10 +134,14 @@ class Recording(Media):
     def _samples(self, array: Any) -> list[float]:
         import numpy as np
 
+        from longspan.models.hub.feature_extraction import scaled
+
         try:
-            found = np.asarray(array, np.float32)
+            found = scaled(np.asarray(array))
         except (ValueError, TypeError):
             raise self._bad_cell(described(array)) from None
+        if found is None:
+            raise self._bad_cell("whole numbers of unknown type; give numbers from -1 to 1, or a NumPy array of int16")
         if found.ndim not in (1, 2) or not found.size:
             raise self._bad_cell(f"an array of shape {found.shape}")
         if found.ndim == 2 and found.shape[0] < found.shape[1]:

@@ -2,6 +2,7 @@
 
 import sys
 import zlib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
@@ -11,7 +12,7 @@ import numpy as np
 from longspan.data.graphs.graph import Features
 from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.raw import RawGraph
-from longspan.data.graphs.tables import split_nodes
+from longspan.data.graphs.tables import LARGEST, label_of, split_nodes
 from longspan.data.sources.files.addresses import named
 from longspan.errors import UserError
 
@@ -49,11 +50,15 @@ def of_networkx(graph: Any, data: GraphData, where: str = "the graph") -> RawGra
     nodes = list(graph.nodes(data=True))
     number = {node: place for place, (node, _) in enumerate(nodes)}
     special = {data.label_column, data.split_column}
-    wanted = [name for name in (nodes[0][1] if nodes else {}) if name not in special]
+    # Of all nodes: what the first one lacks is no reason to leave it out.
+    wanted = list(dict.fromkeys(name for _, values in nodes for name in values if name not in special))
     rows = [_numbers(values, wanted, f"node {str(node)!r} of {where}") for node, values in nodes]
     places = [f"node {str(node)!r} of {where}" for node, _ in nodes]
     splits = split_nodes([str(values.get(data.split_column) or "") for _, values in nodes], places)
-    labels = ["" if values.get(data.label_column) is None else str(values[data.label_column]) for _, values in nodes]
+    labels = [label_of(values.get(data.label_column)) for _, values in nodes]
+    names = Counter(str(node) for node, _ in nodes)
+    if again := [name for name, times in names.items() if times > 1]:
+        raise UserError(f"{where}: expected each node once, got two called {again[0]!r}; rename one of them.")
     edges = list(graph.edges(data=True))
     edge_wanted = data.edge_feature_columns or []
     edge_rows = [_numbers(values, edge_wanted, f"edge {a!s} to {b!s} of {where}") for a, b, values in edges]
@@ -78,8 +83,11 @@ def _numbers(values: Any, wanted: list[str], where: str) -> list[float]:
             found.extend(np.asarray(cell, dtype=np.float64).reshape(-1).tolist())
         except (TypeError, ValueError):
             found.append(np.nan)
-        if not np.isfinite(found[-1:]).all() or cell is None:
-            raise UserError(f"{where}: expected numbers as {name!r}, got {cell!r}; correct or remove the attribute.")
+        if not (np.abs(found) <= LARGEST).all() or cell is None:
+            got = "none" if cell is None else repr(cell)
+            raise UserError(
+                f"{where}: expected finite numbers as {name!r}, got {got}; correct or remove the attribute."
+            )
     return found
 
 

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,14 @@ from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.raw import RawGraph
 from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import named, row_of
+from longspan.data.sources.files.decoding import open_text
+from longspan.data.sources.files.opening import encoding_of, open_packed, packed_suffix
 from longspan.errors import UserError, suggestion
+from longspan.machine.printing import printable
 
 SPLIT_NAMES = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}
+#: Features are float32.
+LARGEST = float(np.finfo(np.float32).max)
 _DELIMITERS = {"auto": ",", "tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
 
 
@@ -37,11 +43,12 @@ def read_tables(path: Path, data: GraphData) -> RawGraph:
     names = [row[data.node_column] for _, row in rows]
     known: dict[str, int] = {}
     for (place, _), name in zip(rows, names, strict=True):
-        if known.setdefault(name, len(known)) != len(known) - 1:
+        if name in known:
             raise UserError(f"{place}: expected each node once, got {name!r} again; remove the row.")
+        known[name] = len(known)
     wanted = [name for name in columns if name not in special]
     features = np.array([[_number(row[name], name, place) for name in wanted] for place, row in rows], np.float32)
-    labels = [(row.get(data.label_column) or "").strip() for _, row in rows]
+    labels = [label_of(row.get(data.label_column)) for _, row in rows]
     source, target, edge_features = _edges(Path(data.edges), data, known)
     dense = Features.dense(features.reshape(len(rows), len(wanted)))
     return RawGraph(named(path), names, dense, source, target, edge_features, labels, _splits(rows, data))
@@ -60,6 +67,12 @@ def split_nodes(names: Sequence[str], places: Sequence[str]) -> dict[str, np.nda
                 raise UserError(f"{place}: there is no split {name!r}; {suggestion(name, SPLIT_NAMES)}")
             found.setdefault(SPLIT_NAMES[name.lower()], []).append(number)
     return {name: np.array(numbers, np.int64) for name, numbers in found.items()}
+
+
+def label_of(value: Any) -> str:
+    """The class that a node's attribute or cell names; empty where there is none, as for NaN."""
+    text = "" if value is None else str(value).strip()
+    return "" if text in ("nan", "NaN", "<NA>", "None") else text
 
 
 def _splits(rows: Sequence[tuple[str, dict[str, str]]], data: GraphData) -> dict[str, np.ndarray]:
@@ -95,10 +108,10 @@ def _edges(path: Path, data: GraphData, known: dict[str, int]) -> tuple[np.ndarr
 
 def _rows(path: Path, data: GraphData) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the place and the cells of each row."""
-    encoding = "utf-8" if data.encoding == "auto" else data.encoding
-    delimiter = "\t" if data.delimiter == "auto" and path.suffix == ".tsv" else data.delimiter
+    delimiter = "\t" if data.delimiter == "auto" and packed_suffix(path) == ".tsv" else data.delimiter
     try:
-        with path.open(encoding=encoding, newline="") as file:
+        encoding = encoding_of(path, data.encoding)
+        with open_packed(path) as raw, open_text(raw, printable(path.name), encoding, "") as file:
             reader = csv.DictReader(file, delimiter=_DELIMITERS.get(delimiter, delimiter))
             for number, row in enumerate(reader, 2):
                 if None in row or None in row.values():
@@ -119,9 +132,10 @@ def _check_columns(path: Path, columns: Sequence[str] | dict[str, str], wanted: 
 
 def _number(cell: str, column: str, place: str) -> float:
     try:
-        value = float(cell or 0)
+        value = float(cell)
     except ValueError:
         value = np.nan
-    if not np.isfinite(value):
-        raise UserError(f"{place}: expected a finite number in column {column!r}, got {cell!r}; correct it.")
+    if not abs(value) <= LARGEST:
+        what = repr(cell) if cell.strip() else "an empty cell"
+        raise UserError(f"{place}: expected a finite number in column {column!r}, got {what}; correct it.")
     return value

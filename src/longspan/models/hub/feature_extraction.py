@@ -101,19 +101,19 @@ class LongspanFeatureExtractor(SequenceFeatureExtractor):
         """Return `input_features` (b, t, feature_size) and `attention_mask` (b, t) of samples.
 
         Args:
-            raw_speech: (n,) samples from -1 to 1, or a list of such.
+            raw_speech: (n,) samples from -1 to 1, or a list of such; whole numbers are scaled by their type.
             sampling_rate: their samples per second; None means those of this extractor.
             padding, max_length, truncation, return_tensors, kwargs: see transformers; lengths are in frames.
 
         Raises:
-            UserError: for another sampling rate.
+            UserError: for another sampling rate, or for whole numbers of unknown type.
         """
         if sampling_rate not in (None, self.sampling_rate):
             raise UserError(
                 f"expected sound with {self.sampling_rate} samples per second, got {sampling_rate}; resample it."
             )
         alone = np.ndim(raw_speech[0]) == 0
-        sounds = [np.asarray(one, np.float32) for one in ([raw_speech] if alone else raw_speech)]
+        sounds = [self._samples(one) for one in ([raw_speech] if alone else raw_speech)]
         read = BatchFeature({"input_features": [self.normalised(self.frames(one)) for one in sounds]})
         return self.pad(
             read,
@@ -123,3 +123,28 @@ class LongspanFeatureExtractor(SequenceFeatureExtractor):
             return_attention_mask=True,
             return_tensors=return_tensors,
         )
+
+    @staticmethod
+    def _samples(sound: Any) -> np.ndarray:
+        found = scaled(np.asarray(sound))
+        if found is None:
+            raise UserError(
+                "expected samples from -1 to 1, got whole numbers of unknown type; give a NumPy array of int16, or "
+                "divide them."
+            )
+        return found
+
+
+def scaled(array: np.ndarray) -> np.ndarray | None:
+    """Samples as float32 from -1 to 1, whole numbers scaled by their type as soundfile does; None if that is unknown.
+
+    Lists of Python's whole numbers say nothing about their type, unless all of them are from -1 to 1.
+    """
+    if array.dtype.kind == "u":
+        middle = 2.0 ** (8 * array.dtype.itemsize - 1)
+        return ((array.astype(np.float64) - middle) / middle).astype(np.float32)
+    if array.dtype.kind == "i":
+        if array.dtype.itemsize < 8:
+            return (array / 2.0 ** (8 * array.dtype.itemsize - 1)).astype(np.float32)
+        return array.astype(np.float32) if not array.size or np.abs(array).max() <= 1 else None
+    return array.astype(np.float32)

@@ -41,6 +41,10 @@ class DocumentTask(ExampleTask[S, T], Generic[S, T]):
         processor = TextProcessor.learned(training, data)
         # A pipeline, which reads documents whole unless told otherwise, then warns of longer ones.
         processor.tokenizer.model_max_length = data.max_length or VERY_LARGE_INTEGER
+        if data.keep == "last":
+            # Saved with the run, so that pipelines of transformers cut the same end.
+            processor.tokenizer.truncation_side = "left"
+            processor.tokenizer.init_kwargs["truncation_side"] = "left"
         return processor
 
     def token_rows(self, run: Run[T, LengthTrainingOptions], examples: Dataset) -> list[list[int]]:

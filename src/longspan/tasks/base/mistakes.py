@@ -21,6 +21,7 @@ class Wrong:
         expected: Returns the right answer of a number.
         said: Returns the model's answer.
         lowest: Whether the lowest scores are the worst.
+        reason: Why nothing can be said about any of them; "" if there is something to say.
     """
 
     measure: str
@@ -28,9 +29,12 @@ class Wrong:
     expected: Callable[[int], str]
     said: Callable[[int], str]
     lowest: bool = False
+    reason: str = ""
 
     def among(self, examples: Dataset, texts: Sequence[str] = ()) -> Mistakes:
         """Return the worst of examples, which have `where`, and text in the columns `texts`, if any."""
+        if self.reason:
+            return Mistakes(self.measure, reason=self.reason)
         rows = examples.select_columns(["where", *texts])
 
         def tell(number: int) -> dict[str, str]:
@@ -77,7 +81,22 @@ def label_issues(logits: Tensor, gold: Tensor, names: Sequence[str]) -> Wrong:
     best = confident.argmax(1)
     issue = (confident.max(1) >= 0) & (best != given)
     scores = np.where(issue, own, np.nan)
-    return Wrong("probability of the given label", scores, _named(gold, names), _named(best, names), lowest=True)
+    measure, weak = "probability of the given label", agreement(shares.argmax(1), given, len(names)) < WEAK
+    reason = "The model is too weak to tell: its answers hardly agree with the labels." if weak else ""
+    return Wrong(measure, scores, _named(gold, names), _named(best, names), lowest=True, reason=reason)
+
+
+#: Agreement below which a model says nothing about labels.
+WEAK = 0.2
+
+
+def agreement(answers: np.ndarray, gold: np.ndarray, classes: int) -> float:
+    """Cohen's kappa of answers and labels, (n,) numbers of classes each: 0 for chance, 1 for equal ones."""
+    if not len(gold):
+        return 0.0
+    chance = float(np.bincount(answers, minlength=classes) @ np.bincount(gold, minlength=classes)) / len(gold) ** 2
+    equal = float((answers == gold).mean())
+    return (equal - chance) / (1 - chance) if chance < 1 else 0.0
 
 
 def flag_errors(shares: Tensor, gold: Tensor, thresholds: Sequence[float], names: Sequence[str]) -> Wrong:

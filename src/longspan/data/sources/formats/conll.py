@@ -25,6 +25,7 @@ _COMMENT = re.compile(r"# (?:newdoc|newpar|sent_id|text|global\.columns)\b")
 _START = "-DOCSTART-"
 # Of CoNLL-U: several words written as one, and words that were left out.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
+_FIRST_WORD, _HEAD = re.compile(r"1|1-\d+|0\.1"), re.compile(r"\d+|_")
 _SNIFFED = 50
 # Lines at the beginning of a file among which one that does not begin with "#" is looked for.
 _AHEAD = 100_000
@@ -39,7 +40,8 @@ def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
     begins a document; so does "-DOCSTART-", unless there was a "# newdoc".
 
     Columns are called by their numbers, counted from 1; "tokens" is the first and "labels" the last. Files ending in
-    .conllu have the names of `UNIVERSAL`, too, "tokens" being "form" and "labels" "upos".
+    .conllu, and those whose first word has the ten fields of CoNLL-U, have the names of `UNIVERSAL`, too: "tokens" is
+    "form" and "labels" is "upos".
 
     The row of a word with more or fewer fields than the first has a problem.
 
@@ -48,13 +50,14 @@ def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
     """
     words = schema.of(Words)[0]
     assert isinstance(words, Words)
-    universal, name = packed_suffix(path) == ".conllu", printable(path.name)
+    name = printable(path.name)
     indices: dict[str, int] = {}
     width, first = 0, 0
     document = _Document(name)
     marked = False
     with open_packed(path) as raw, open_text(raw, name, schema.encoding, "\n") as lines:
         ahead = _until_word(lines)
+        universal = packed_suffix(path) == ".conllu" or _is_universal(ahead)
         layout = _Layout.of(ahead, universal)
         for number, line in enumerate(itertools.chain(ahead, lines, [""]), 1):
             line = line.rstrip("\r\n")
@@ -83,6 +86,12 @@ def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
 
 def _fields(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else line.split()
+
+
+def _is_universal(ahead: Sequence[str]) -> bool:
+    """Whether the first word of a file is one of CoNLL-U: a number, nine more fields, and a number as its head."""
+    fields = ahead[-1].rstrip("\r\n").split("\t") if ahead else []
+    return len(fields) == len(UNIVERSAL) and bool(_FIRST_WORD.fullmatch(fields[0])) and bool(_HEAD.fullmatch(fields[6]))
 
 
 def _until_word(lines: Iterable[str]) -> list[str]:

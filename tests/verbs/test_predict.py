@@ -225,7 +225,7 @@ def sources(tmp_path, monkeypatch):
         "a.txt": "good film",
         "b.csv": "text,label\ngood,x\nbad,y\n",
         "news/alt.good/10001": "good",
-        "news/alt.good/10002.eml": "good",
+        "news/alt.good/10002.old": "good",
         "news/rec.bad/10001": "bad",
         "news/rec.bad/deep/er/readme.md": "**bad**",
         "news/rec.bad/page.html": "<style>good{}</style><p>bad <b>good</b>",
@@ -243,7 +243,7 @@ def sources(tmp_path, monkeypatch):
 
 NEWS = {
     "alt.good/10001": "yes",
-    "alt.good/10002.eml": "yes",
+    "alt.good/10002.old": "yes",
     "rec.bad/10001": "no",
     "rec.bad/deep/er/readme.md": "no",
     "rec.bad/page.html": "yes",

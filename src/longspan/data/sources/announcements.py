@@ -3,7 +3,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from longspan.data.sources.formats.schema import Row
 from longspan.machine.printing import printable
@@ -24,8 +24,10 @@ def note_encodings(found: Mapping[str, int], total: int) -> None:
         note(f"{number:,} of {total:,} documents {verb} not in UTF-8: {_counts(found)}")
 
 
-def note_left_out(suffixes: Mapping[str, int]) -> None:
-    """Say how many files of folders were left out, by suffix; nothing if there were none."""
+def note_left_out(suffixes: Mapping[str, int], remarks: Iterable[str] = ()) -> None:
+    """Say how many files of folders were left out, by suffix, and what else was; nothing if there was none."""
+    for remark in remarks:
+        note(remark)
     if suffixes:
         number = sum(suffixes.values())
         what = "1 file that is no document" if number == 1 else f"{number:,} files that are no documents"

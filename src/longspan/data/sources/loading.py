@@ -65,7 +65,8 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     schema = schema_of(columns, config)
     sources = find(config, schema, training)
     splits, skipped, encodings = read_splits(sources, schema, config.skip_bad_rows)
-    note_left_out(sum((Counter(source.others) for source in sources.values()), Counter()))
+    remarks = [remark for source in sources.values() for remark in source.remarks]
+    note_left_out(sum((Counter(source.others) for source in sources.values()), Counter()), remarks)
     note_encodings(encodings, sum(map(len, splits.values())))
     fractions: dict[str, float] = {}
     cut_up = False

@@ -59,12 +59,14 @@ class Source:
         facts: Everything they depend on, as JSON.
         rows: Reads them.
         others: How many files of a folder are no documents, by suffix.
+        remarks: What else of a folder is not read.
     """
 
     name: str
     facts: Any
     rows: Callable[[], Iterator[Row]]
     others: dict[str, int] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
 
 
 def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
@@ -180,7 +182,7 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
 
 def _files(path: Path, found: Documents, schema: Schema) -> Source:
     facts = [_facts(found.files), schema.facts]
-    return Source(printable(str(path)), facts, partial(read_files, found.files, schema), found.others)
+    return Source(printable(str(path)), facts, partial(read_files, found.files, schema), found.others, found.remarks)
 
 
 def _objects(path: Path, found: Sequence[Listed], schema: Schema) -> Source:

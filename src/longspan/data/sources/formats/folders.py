@@ -27,6 +27,8 @@ OTHER = frozenset((
     ".pdf", ".ps", ".doc", ".docx", ".odt", ".ppt", ".pptx", ".epub", ".tar", ".tgz", ".bz2", ".7z", ".rar", ".jar",
     ".whl", ".iso", ".exe", ".dll", ".so", ".dylib", ".a", ".o", ".obj", ".class", ".pyc", ".pyd", ".bin", ".lock",
     ".npy", ".npz", ".pt", ".pth", ".ckpt", ".pkl", ".safetensors", ".onnx", ".gguf", ".h5", ".hdf5",
+    # Mail and rich text, which need more than decoding.
+    ".eml", ".msg", ".rtf",
 ))
 # fmt: on
 """Suffixes of what is no document: every other visible file of a folder is one, whatever its suffix."""
@@ -124,10 +126,14 @@ def document_file(path: Path | str, where: str, label: str = "") -> DocumentFile
 
 
 class Documents(NamedTuple):
-    """The files of a folder that are documents, and how many others there are, by suffix: see `OTHER`."""
+    """The files of a folder that are documents, and how many others there are, by suffix: see `OTHER`.
+
+    Remarks are sentences about what else of the folder is not read.
+    """
 
     files: list[DocumentFile]
     others: dict[str, int]
+    remarks: tuple[str, ...] = ()
 
 
 def list_texts(root: Path, files: Sequence[Listed], media: type[Media] | None = None) -> Documents:
@@ -231,7 +237,22 @@ def list_classes(root: Path, label_column: str, prefix: str = "", media: type[Me
     if not found:
         got = _described(others) or "none"
         raise UserError(f"expected {_named(media)} in the sub-folders of {str(root)!r}, got {got}; add files.")
-    return Documents([_rated(file) for file in found] if label_column == "rating" else found, others)
+    rated = [_rated(file) for file in found] if label_column == "rating" else found
+    return Documents(rated, others, tuple(_unread(root, classes, files, media)))
+
+
+def _unread(
+    root: Path, classes: Sequence[os.DirEntry[str]], files: Sequence[tuple[Listed, str]], media: type[Media] | None
+) -> Iterator[str]:
+    """Sentences about classes of a folder that have no documents, and about files beside its classes."""
+    wanted = Counter(label for file, label in files if is_wanted(file, media))
+    there = Counter(label for _, label in files)
+    for label in (printable(folder.name) for folder in classes):
+        if not wanted[label]:
+            what = f"all of its {there[label]:,} files are left out" if there[label] else "it is empty"
+            yield f"the folder {label!r} is no class, as {what}"
+    if loose := sum(not is_folder(entry) for entry in visible(root)):
+        yield f"left out {loose:,} {'file' if loose == 1 else 'files'} of {root.name!r} that are in no class folder"
 
 
 def _rated(file: DocumentFile) -> DocumentFile:

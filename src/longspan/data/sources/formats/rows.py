@@ -79,7 +79,7 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
             found = list_classes(path, schema.names[label.name], media=media_of(document))
         else:
             found = list_texts(path, list_files(path), media_of(document))
-        note_left_out(found.others)
+        note_left_out(found.others, found.remarks)
         return read_files(found.files, schema)
     if is_object(path, schema):
         return read_objects([document_file(path, printable(path.name))], schema)

@@ -113,3 +113,20 @@ def test_contributing_lists_the_packages_in_the_order_of_imports() -> None:
     assert [name.removesuffix(".py") for cell in cells for name in re.findall(r"`([\w.]+)`", cell)] == [
         name for name in order if not name.startswith("__")
     ]
+
+
+def test_the_names_of_the_reference_exist() -> None:
+    """Each is a module, or a name that its module defines; `longspan` itself loads its names as they are used."""
+    module, found = "", 0
+    for line in (DOCS / "reference" / "python.rst").read_text(encoding="utf-8").splitlines():
+        if line.startswith(".. currentmodule::"):
+            module = line.split()[-1]
+        if not re.fullmatch(r"   \w+(\.\w+)+", line):
+            continue
+        path, name = ROOT / "src" / Path(*f"{module}.{line.strip()}".split(".")), ""
+        if not path.is_dir() and not path.with_suffix(".py").exists():
+            path, name = path.parent, path.name
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        assert not name or name in names_in(file), line
+        found += 1
+    assert found >= 100

@@ -1,4 +1,4 @@
-"""What the pages say is what the code says."""
+"""The pages of the documentation agree with the code."""
 
 import ast
 import re

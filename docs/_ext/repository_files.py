@@ -18,14 +18,14 @@ _LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown"}
 
 
 def _stubs() -> dict[Path, Path]:
-    """Return the files that have a page, each with that page."""
+    """Files of the repository that have a page in docs/, each with that page."""
     pages = [*DOCS.glob("*.md"), *DOCS.glob("reference/*.md")]
     found = ((page, _STUB.fullmatch(page.read_text(encoding="utf-8"))) for page in pages)
     return {(DOCS / stub[1]).resolve(): page for page, stub in found if stub}
 
 
 def _page_of(file: Path, stubs: dict[Path, Path]) -> Path | None:
-    """Return the page of a file of the repository outside of docs/, None where there is no such file."""
+    """Page of a file of the repository outside of docs/; None if there is no such file."""
     if file in stubs:
         return stubs[file]
     if not file.is_file() or not file.is_relative_to(ROOT) or file.is_relative_to(DOCS):
@@ -40,13 +40,13 @@ def _page_of(file: Path, stubs: dict[Path, Path]) -> Path | None:
 
 
 def _up(target: Path, start: Path) -> str:
-    """Return the path of `target` as seen from the folder `start`."""
+    """Path of `target` relative to the folder `start`."""
     shared = next(parent for parent in (start, *start.parents) if target.is_relative_to(parent))
     return "../" * len(start.relative_to(shared).parts) + str(target.relative_to(shared))
 
 
 def _relinked(text: str, written: Path, shown: Path, stubs: dict[Path, Path]) -> str:
-    """Return a text whose links, written in the file `written`, hold on the page `shown`."""
+    """Text of the file `written` with its links rewritten for the page `shown`."""
 
     def link(match: re.Match[str]) -> str:
         opening, target, anchor = match[1], match[2], match[3] or ""

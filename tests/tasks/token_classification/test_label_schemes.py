@@ -122,3 +122,33 @@ def test_windows_label_each_word_once_and_hold_the_limit(limit: int) -> None:
             # Between two windows there is context on both sides.
             assert any(window.start < window.first for window in windows[1:])
             assert any(window.last < window.end for window in windows[:-1])
+
+
+@pytest.mark.parametrize(
+    "written", ["B_PER I_PER B_PER", "PER-B PER-I PER-B", "PER_B PER_I PER_B", "B-PER I-PER B-PER"]
+)
+def test_letters_may_be_joined_otherwise(written: str) -> None:
+    """The same spans, however their letter is written; scores are seqeval's."""
+    labels = ["O", *written.split(), "O"]
+    assert scheme_of([labels]) == "IOB2"
+    assert to_iob2(labels, "IOB2").labels == ["O", "B-PER", "I-PER", "B-PER", "O"]
+    assert to_iob2(labels, "IOB2").broken == []
+    assert label_names([to_iob2(labels, "IOB2").labels], "IOB2") == ["O", "B-PER", "I-PER"]
+
+
+def test_letters_alone_are_spans_of_one_type() -> None:
+    assert scheme_of([["B", "I", "O", "B"]]) == "IOB2"
+    assert to_iob2(["B", "I", "O", "B"], "IOB2").labels == ["B-span", "I-span", "O", "B-span"]
+
+
+def test_types_without_letters_are_runs_of_words() -> None:
+    labels = ["PER", "PER", "O", "LOC", "PER"]
+    assert scheme_of([labels, ["O"] * 9]) == "IO"
+    assert to_iob2(labels, "IO").labels == ["B-PER", "I-PER", "O", "B-LOC", "B-PER"]
+    # Parts of speech may have an O, too, as that of pronouns.
+    assert scheme_of([["N", "V", "O", "^", "N"]]) == "plain"
+
+
+def test_tags_without_an_outside_stay_plain() -> None:
+    assert scheme_of([["NOUN", "VERB", "X_B"]]) == "plain"
+    assert scheme_of([["B_A", "I_A"]]) == "plain"

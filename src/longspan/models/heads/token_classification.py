@@ -45,8 +45,8 @@ class TokenClassificationSettings(HeadSettings):
         classifier_dropout: dropout before the classifier; None means `dropout`.
         features: number of values of a further feature of words; 0 for none.
         feature_values: the values of that feature, from 1 on; the model does not read them.
-        label_scheme: scheme of the labels in training ("plain", "IOB1", "IOB2" or "IOBES"). Predicted labels are in
-            IOB2 unless they are plain. The model does not read it.
+        label_scheme: scheme of the labels in training ("plain", "IO", "IOB1", "IOB2" or "IOBES"). Predicted labels are
+            in IOB2 unless they are plain. The model does not read it.
         wide_size: number of hand-made features that the wide part knows.
     """
 

@@ -10,9 +10,10 @@ from datasets import Dataset
 from longspan.data.columns.kinds import Column, WordLabels, Words
 from longspan.data.columns.sentences import Sentences
 from longspan.data.columns.values import shown
+from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
-from longspan.tasks.token_classification.labels import Scheme, label_names, scheme_of, to_iob2
+from longspan.tasks.token_classification.labels import OUTSIDE, Scheme, hyphenated, label_names, scheme_of, to_iob2
 from longspan.tasks.token_classification.options import TokenData
 
 
@@ -48,6 +49,7 @@ def read(data: TokenData) -> Documents:
     """
     loaded = load(data, columns(data))
     scheme = scheme_of(_sentences(loaded.splits["train"]))
+    _note_scheme(loaded, scheme)
     loaded = checked(loaded, scheme, data)
     labels = (to_iob2(labels, scheme).labels for labels in _sentences(loaded.splits["train"]))
     names = label_names(labels, scheme)
@@ -56,6 +58,16 @@ def read(data: TokenData) -> Documents:
             f"expected at least two labels in the training data, got only {shown(names[0])}; check data.label_column."
         )
     return Documents(loaded, scheme, names)
+
+
+def _note_scheme(loaded: Splits, scheme: Scheme) -> None:
+    """Say how labels are read that are written in another way than models give them."""
+    labels = (label for sentence in _sentences(loaded.splits["train"]) for label in sentence if label != OUTSIDE)
+    first = next(labels, "")
+    if scheme == "IO":
+        note(f"labels such as {shown(first)} mark spans: words next to each other with the same one are one span")
+    elif scheme != "plain" and first and hyphenated(first) != first:
+        note(f"labels such as {shown(first)} are read as {shown(hyphenated(first))}")
 
 
 def checked(loaded: Splits, scheme: Scheme, data: TokenData) -> Splits:

@@ -2,7 +2,9 @@
 
 In IOB2 the first word of a span of X is B-X and the others are I-X. In IOB1 the first is I-X, too, unless a span of X
 ends right before it. IOBES has E-X for the last word and S-X for a single one; BILOU (L, U) and BMES (M) are the same
-with other letters. Words outside spans are O. Any other labels are plain: each word has one for itself.
+with other letters. Words outside spans are O. The letter may be joined by "_", or come last: B_X, X-B, X_B; alone, it
+is that of a span of type "span". In IO there is no letter, and most words are O: words next to each other with the same
+label are one span. Any other labels are plain: each word has one for itself.
 """
 
 import re
@@ -13,9 +15,10 @@ from typing import Literal
 from longspan.data.columns.values import in_order, shown
 from longspan.errors import UserError
 
-Scheme = Literal["plain", "IOB1", "IOB2", "IOBES"]
+Scheme = Literal["plain", "IO", "IOB1", "IOB2", "IOBES"]
 OUTSIDE = "O"
 _SPAN = re.compile(r"([BIESLUMW])-(.+)")
+_FIRST, _LAST = re.compile(r"([BIESLUMW])_(.+)"), re.compile(r"(.+)[-_]([BIESLUMW])")
 _SAME = {"L": "E", "U": "S", "M": "I", "W": "S"}
 
 
@@ -42,6 +45,14 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
     names = {label for labels in known for label in labels}
     spans = {name for name in names if _SPAN.fullmatch(name)}
     others = names - spans - {OUTSIDE}
+    if not spans and OUTSIDE in names and others:
+        hyphens = {hyphenated(name) for name in others}
+        letters = {name[0] for name in hyphens if _SPAN.fullmatch(name)}
+        if not all(map(_SPAN.fullmatch, hyphens)) or not letters & {*"IELM"}:
+            words = [label for labels in known for label in labels]
+            return "IO" if words.count(OUTSIDE) > len(words) / 2 else "plain"
+        known = [[hyphenated(label) for label in labels] for labels in known]
+        spans, others = hyphens, set()
     if not spans or (others and OUTSIDE not in names):
         return "plain"
     if others:
@@ -62,11 +73,28 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
     return "IOB1" if all(began) else "IOB2"
 
 
+def hyphenated(label: str) -> str:
+    """A label of a span as B-X, however its letter and its type are joined; any other label as it is."""
+    if re.fullmatch("[BIESLUMW]", label):
+        return f"{label}-span"
+    if found := _FIRST.fullmatch(label):
+        return f"{found[1]}-{found[2]}"
+    if not _SPAN.fullmatch(label) and (found := _LAST.fullmatch(label)):
+        return f"{found[2]}-{found[1]}"
+    return label
+
+
 def to_iob2(labels: Sequence[str], scheme: Scheme) -> Converted:
     """Return the labels of a sentence in IOB2. A label that breaks the scheme begins a span if it has another type than
     the label before it, or no span is open."""
     if scheme == "plain":
         return Converted(list(labels), [])
+    if scheme == "IO":
+        pairs = zip([OUTSIDE, *labels], labels, strict=False)
+        letters = ("I" if before == label else "B" for before, label in pairs)
+        both = zip(letters, labels, strict=True)
+        return Converted([OUTSIDE if label == OUTSIDE else f"{letter}-{label}" for letter, label in both], [])
+    labels = [hyphenated(label) for label in labels]
     found: list[str] = []
     broken: list[int] = []
     kind, ended = "", True

@@ -16,7 +16,7 @@ from decisive_words import write_run
 import longspan
 from longspan import cli
 from longspan.errors import UserError
-from longspan.results.explanation import Explanation
+from longspan.report.explanation import Explanation
 from longspan.verbs.explain import explain_given
 from longspan.verbs.runs import load_run
 

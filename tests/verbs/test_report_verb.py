@@ -13,7 +13,7 @@ import pytest
 import longspan
 from longspan import cli
 from longspan.errors import UserError
-from longspan.report.run_page import ComparisonReport, RunReport
+from longspan.report.run_report import ComparisonReport, RunReport
 from longspan.verbs.report_words import _in_text
 from longspan.verbs.reporting import _number
 

@@ -19,7 +19,7 @@ from longspan.recipes.keys import placed
 from longspan.report import SPLITS, pictures
 from longspan.report.comparison import comparison_summary
 from longspan.report.parts import conclusion
-from longspan.report.run_page import NAME as REPORT
+from longspan.report.run_report import NAME as REPORT
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.results.outputs import folder_in, write_json, write_text
 from longspan.results.parts import Parts, mean_of

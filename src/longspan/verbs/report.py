@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from longspan.errors import UserError
-from longspan.report.run_page import NAME, ComparisonReport, RunReport
+from longspan.report.run_report import NAME, ComparisonReport, RunReport
 from longspan.results.outputs import check_file
 from longspan.tasks.base.task import Run
 from longspan.verbs import reporting

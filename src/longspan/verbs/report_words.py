@@ -15,8 +15,8 @@ from longspan.data.sources.formats.rows import Row
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models.wide.classifier import Wide
-from longspan.report.run_page import Word, Words
-from longspan.results.explanation import Piece, around
+from longspan.report.explanation import Piece, around
+from longspan.report.run_report import Word, Words
 from longspan.tasks.base.case import explained
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.task import Run

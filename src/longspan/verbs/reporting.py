@@ -14,7 +14,7 @@ from datasets import Dataset
 from longspan.data.processor import json_object
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
-from longspan.report.run_page import NAME, ComparisonReport, RunReport
+from longspan.report.run_report import NAME, ComparisonReport, RunReport
 from longspan.results import Evaluation, TrainingResult
 from longspan.results.html import png_address
 from longspan.tasks.base.task import Run, Task

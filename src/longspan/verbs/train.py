@@ -21,7 +21,7 @@ from longspan.machine.bars import hidden_bars
 from longspan.machine.environment import peak_memory
 from longspan.report import pictures
 from longspan.report.card import model_card
-from longspan.report.run_page import NAME as REPORT
+from longspan.report.run_report import NAME as REPORT
 from longspan.results import TrainingResult
 from longspan.results.outputs import write_json, write_text
 from longspan.results.scores import Scores

@@ -10,9 +10,9 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from longspan.data.processor import Processor, json_object
-from longspan.report.run_page import RunReport
+from longspan.report.explanation import Explanation
+from longspan.report.run_report import RunReport
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult, html
-from longspan.results.explanation import Explanation
 from longspan.results.scores import S
 from longspan.tasks.base.options import GenerationOptions, make
 from longspan.tasks.base.task import Recipe, Run

@@ -121,7 +121,7 @@ def test_a_page_shows_texts_as_they_are_and_asks_nobody(run: Path) -> None:
 
 
 def test_a_notebook_shows_the_words(run: Path) -> None:
-    shown = said(run, "the <b>film</b> was good")._repr_html_()
+    shown = said(run, "the <b>film</b> was good").html()
     assert "<mark" in shown
     assert "<b>" not in shown
 

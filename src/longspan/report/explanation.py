@@ -20,6 +20,7 @@ from longspan.machine.printing import unbroken
 from longspan.report import table
 from longspan.report.templating import template
 from longspan.results import html
+from longspan.results.base import Result
 from longspan.results.outputs import check_file, write_arrays, write_json, write_text
 
 #: Words and signs of texts, and masks; scripts without spaces have a word for each character.
@@ -56,7 +57,7 @@ def around(text: str, word: Piece, most: int) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Result):
     """How much each position of an example speaks for what a model says about it.
 
     Attributes:
@@ -138,10 +139,6 @@ class Explanation:
         read, owners = np.unique(np.append(owners, -1), return_inverse=True)
         return found[read[1:]], owners[:-1] - 1
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it, as JSON."""
-        return dataclasses.asdict(self)
-
     def save(self, path: Path | str) -> None:
         """Write a page (.html), all of it (.json), or the arrays (.npz). Raises UserError for
         another suffix, or a folder that is missing.
@@ -161,95 +158,36 @@ class Explanation:
             write_arrays(path, arrays)
 
     def page(self) -> str:
-        """Return a page of HTML that needs no other file and asks nobody for anything."""
-
-        return page(self)
-
-    def _repr_html_(self) -> str:
-
-        return html.paragraph(f"{self.of}: {self.value:+.2f} {self.unit}, by {self.method}") + excerpt(
-            self, self.pieces()
+        """A page of HTML that needs no other file and asks nobody for anything."""
+        pieces, read = self.pieces(), self.prediction.get("tokens_read")
+        ordered = sorted(pieces, key=lambda piece: piece.score)
+        script = _script()
+        return template("explanation.html").render(
+            explanation=self,
+            words=len(pieces),
+            shares=sorted((self.prediction.get("probabilities") or {}).items(), key=lambda one: -one[1]),
+            strip=strip(pieces, self.length),
+            supporting=[_row(self, piece) for piece in reversed(ordered[-_ROWS:]) if piece.score > 0],
+            opposing=[_row(self, piece) for piece in ordered[:_ROWS] if piece.score < 0],
+            excerpt=excerpt(self, pieces) if self.text else "",
+            grid=_grid(self),
+            what=WHAT[self.places],
+            data=_page_data(self, pieces) if pieces else None,
+            script=script,
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            cut=None if read is None else (read, self.prediction.get("tokens_total")),
         )
+
+    def html(self) -> str:
+        """The strongest pieces, for notebooks."""
+        about = f"{self.of}: {self.value:+.2f} {self.unit}, by {self.method}"
+        return html.paragraph(about) + excerpt(self, self.pieces())
 
 
 def _summed(scores: Sequence[float], owners: np.ndarray, count: int) -> np.ndarray:
-    """Return the sum of the scores that each of `count` words owns."""
+    """Sum of the scores that each of `count` words owns."""
     owned = owners >= 0
     return np.bincount(owners[owned], np.asarray(scores, np.float64)[owned], count)
-
-
-#: Bytes that the scores of all parts of the model take in the page at most.
-_PART_BYTES = 1_500_000
-#: Characters of what was not read that are shown before and after what was.
-UNREAD = 2000
-#: What would end the element of a page that the data is in, or a line of a script.
-_ESCAPED = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
-
-
-def page_data(explanation: Explanation, pieces: Sequence[Piece], what: str) -> dict[str, Any]:
-    """Return the data of a page, as JSON.
-
-    Args:
-        explanation: What is shown.
-        pieces: Its pieces.
-        what: What one of them is called.
-
-    Returns:
-        - "what";
-        - "spans": for each piece its distance from the end of the last one, then its length. Units are those of UTF-16
-          in "text", or hundredths of seconds;
-        - "names" in place of spans and text, where pieces have names;
-        - "rows": the scores of all parts together, then those of each part (`_row`).
-    """
-    parts = explanation.part_scores()
-    step = max(1, -(-len(parts) * len(pieces) * 4 // (3 * _PART_BYTES)))
-    total = np.array([piece.score for piece in pieces])
-    rows = [
-        _scores_row("all together", total, 1, 16),
-        *(_scores_row(name, scores, step, 8) for name, scores in parts.items()),
-    ]
-    return {"what": what, "rows": rows, **_places(explanation, pieces)}
-
-
-def as_json(data: dict[str, Any]) -> str:
-    """Return data as JSON that can stand within any element of a page."""
-    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPED)
-
-
-def _places(explanation: Explanation, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Return where the pieces are, or what they are called."""
-    if explanation.places == "characters":
-        begin = max(0, pieces[0].start - UNREAD)
-        text = explanation.text[begin : pieces[-1].end + UNREAD]
-        units = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) > 0xFFFF
-        before = np.append(0, np.cumsum(1 + units))
-        bounds = before[np.array([(piece.start, piece.end) for piece in pieces]) - begin]
-        return {"text": text, "spans": _differences(bounds)}
-    if explanation.places == "seconds":
-        return {"spans": _differences(np.rint(np.asarray(explanation.spans) * 100).astype(np.int64))}
-    return {"names": [piece.text for piece in pieces]}
-
-
-def _differences(bounds: np.ndarray) -> list[int]:
-    """Return the distances between numbers, the first from 0."""
-    found: list[int] = np.diff(bounds.ravel(), prepend=0).tolist()
-    return found
-
-
-def _scores_row(name: str, scores: np.ndarray, step: int, bits: int) -> dict[str, Any]:
-    """Return scores as integers: the strongest of each `step` pieces, relative to "largest", in Base64."""
-    short = np.pad(scores, (0, -len(scores) % step)).reshape(-1, step)
-    strongest = np.take_along_axis(short, np.abs(short).argmax(1, keepdims=True), 1)[:, 0]
-    largest = float(np.abs(strongest).max()) or 1.0
-    levels = np.rint(strongest / largest * (2 ** (bits - 1) - 1)).astype(f"<i{bits // 8}")
-    encoded = base64.b64encode(levels.tobytes()).decode()
-    return {"name": name, "step": step, "bits": bits, "largest": largest, "scores": encoded}
-
-
-#: Pieces of the excerpt around the strongest one, bars of the strip, and rows of tables.
-_EXCERPT, _BARS, _ROWS = 1200, 600, 12
-#: Characters of the text on either side of a word in a table.
-_AROUND = 40
 
 
 #: What a piece, the whole, and several pieces are called.
@@ -260,6 +198,16 @@ WHAT = {
     "nodes": ("node", "graph", "nodes"),
     "clicks": ("click", "history", "clicks"),
 }
+#: Bytes that the scores of all parts of the model take in the page at most.
+_PART_BYTES = 1_500_000
+#: Characters of what was not read that are shown before and after what was.
+UNREAD = 2000
+#: Pieces of the excerpt around the strongest one, bars of the strip, and rows of tables.
+_EXCERPT, _BARS, _ROWS = 1200, 600, 12
+#: Characters of the text on either side of a word in a table.
+_AROUND = 40
+#: What would end the element of a page that the data is in, or a line of a script.
+_ESCAPED = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 @functools.cache
@@ -267,66 +215,74 @@ def _script() -> str:
     return (resources.files("longspan.report") / "templates" / "explanation.js").read_text(encoding="utf-8")
 
 
-def page(explanation: Explanation) -> str:
-    """Return the page."""
-    words = explanation.pieces()
-    ordered = sorted(words, key=lambda word: word.score)
-    what = WHAT[explanation.places]
-    data = page_data(explanation, words, what[0]) if words else None
-    script = _script()
-    read, total = explanation.prediction.get("tokens_read"), explanation.prediction.get("tokens_total")
-    return template("explanation.html").render(
-        explanation=explanation,
-        words=len(words),
-        shares=_shares(explanation.prediction),
-        strip=strip(words, explanation.length),
-        supporting=[_word_row(explanation, word) for word in reversed(ordered[-_ROWS:]) if word.score > 0],
-        opposing=[_word_row(explanation, word) for word in ordered[:_ROWS] if word.score < 0],
-        excerpt=excerpt(explanation, words) if explanation.text else "",
-        grid=_grid(explanation),
-        what=what,
-        data=data,
-        data_as_json=as_json(data) if data else "",
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        cut=None if read is None else (read, total),
-    )
+def _page_data(explanation: Explanation, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Data of a page, and the same "as_json", which can stand within any element of the page.
+
+    - "what" one of the pieces is called;
+    - "spans": for each piece its distance from the end of the last one, then its length. Units are those of UTF-16 in
+      "text", or hundredths of seconds;
+    - "names" in place of spans and text, where pieces have names;
+    - "rows": the scores of all parts together, then those of each part (`_scores_row`).
+    """
+    parts = explanation.part_scores()
+    step = max(1, -(-len(parts) * len(pieces) * 4 // (3 * _PART_BYTES)))
+    rows = [_scores_row("all together", np.array([piece.score for piece in pieces]), 1, 16)]
+    rows += [_scores_row(name, scores, step, 8) for name, scores in parts.items()]
+    data = {"what": WHAT[explanation.places][0], "rows": rows, **_places(explanation, pieces)}
+    as_json = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPED)
+    return {**data, "as_json": as_json}
+
+
+def _places(explanation: Explanation, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Where the pieces are, or what they are called."""
+    if explanation.places == "characters":
+        begin = max(0, pieces[0].start - UNREAD)
+        text = explanation.text[begin : pieces[-1].end + UNREAD]
+        units = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) > 0xFFFF
+        before = np.append(0, np.cumsum(1 + units))
+        bounds = before[np.array([(piece.start, piece.end) for piece in pieces]) - begin]
+        return {"text": text, "spans": np.diff(bounds.ravel(), prepend=0).tolist()}
+    if explanation.places == "seconds":
+        bounds = np.rint(np.asarray(explanation.spans) * 100).astype(np.int64)
+        return {"spans": np.diff(bounds.ravel(), prepend=0).tolist()}
+    return {"names": [piece.text for piece in pieces]}
+
+
+def _scores_row(name: str, scores: np.ndarray, step: int, bits: int) -> dict[str, Any]:
+    """Scores as integers: the strongest of each `step` pieces, relative to "largest", in Base64."""
+    short = np.pad(scores, (0, -len(scores) % step)).reshape(-1, step)
+    strongest = np.take_along_axis(short, np.abs(short).argmax(1, keepdims=True), 1)[:, 0]
+    largest = float(np.abs(strongest).max()) or 1.0
+    levels = np.rint(strongest / largest * (2 ** (bits - 1) - 1)).astype(f"<i{bits // 8}")
+    encoded = base64.b64encode(levels.tobytes()).decode()
+    return {"name": name, "step": step, "bits": bits, "largest": largest, "scores": encoded}
 
 
 def excerpt(explanation: Explanation, words: Sequence[Piece]) -> str:
-    """Return the text around the strongest of the words as HTML, marked by how much they speak for it."""
+    """The text around the strongest of the words as HTML, marked by how much they speak for it."""
     if not words:
         return html.paragraph("(nothing was read)")
+    strengths = np.abs([word.score for word in words])
     if not explanation.text:
-        ordered = sorted(words, key=lambda word: -abs(word.score))[:_ROWS]
+        ordered = (words[number] for number in np.argsort(-strengths, kind="stable")[:_ROWS])
         return html.table([WHAT[explanation.places][0], "score"], ([word.text, word.score] for word in ordered))
-    strongest = max(range(len(words)), key=lambda number: abs(words[number].score))
-    first = max(0, min(strongest - _EXCERPT // 2, len(words) - _EXCERPT))
-    shown = words[first : first + _EXCERPT]
+    first = max(0, min(int(strengths.argmax()) - _EXCERPT // 2, len(words) - _EXCERPT))
+    shown, text = words[first : first + _EXCERPT], explanation.text
     begin = max(0, shown[0].start - UNREAD) if first == 0 else shown[0].start
-    end = min(len(explanation.text), shown[-1].end + UNREAD) if first + _EXCERPT >= len(words) else shown[-1].end
-    largest = max(abs(word.score) for word in words) or 1.0
-    return template("excerpt.html").render(
-        pieces=list(_pieces(explanation.text, shown, begin, end, largest)),
-        before=begin > 0,
-        after=end < len(explanation.text),
-    )
-
-
-def _pieces(text: str, words: Sequence[Piece], begin: int, end: int, largest: float) -> Any:
-    """Yield the text in pieces: what lies between words with None, and words with their strength from -1 to 1."""
-    place = begin
-    for word in words:
-        if word.start > place:
-            yield text[place : word.start], None, None
-        yield word.text, round(word.score / largest, 3), f"{word.score:+.3f}"
+    end = min(len(text), shown[-1].end + UNREAD) if first + _EXCERPT >= len(words) else shown[-1].end
+    # What lies between words, with None, and words with their strength from -1 to 1.
+    pieces: list[tuple[str, float | None, str]] = []
+    place, largest = begin, strengths.max() or 1.0
+    for word in shown:
+        pieces.append((text[place : word.start], None, ""))
+        pieces.append((word.text, round(word.score / largest, 3), f"{word.score:+.3f}"))
         place = word.end
-    if place < end:
-        yield text[place:end], None, None
+    pieces.append((text[place:end], None, ""))
+    return template("excerpt.html").render(pieces=pieces, before=begin > 0, after=end < len(text))
 
 
 def strip(words: Sequence[Piece], length: int) -> list[tuple[float, float, float, float]]:
-    """Return bars of the whole text, each (x, y, width, height) in a field of 1000 by 100 with the zero at 50.
+    """Bars of the whole text, each (x, y, width, height) in a field of 1000 by 100 with the zero at 50.
 
     A bar shows the word with the strongest score among those of its stretch of the text, so none is lost.
     """
@@ -334,48 +290,29 @@ def strip(words: Sequence[Piece], length: int) -> list[tuple[float, float, float
     strongest = np.zeros(count)
     for word in words:
         bar = min(count - 1, word.start * count // max(1, length))
-        if abs(word.score) > abs(strongest[bar]):
-            strongest[bar] = word.score
-    largest = float(np.abs(strongest).max()) or 1.0
-    width = 1000 / count
-    bars = []
-    for number, score in enumerate(strongest.tolist()):
-        height = 50 * abs(score) / largest
-        if height >= 0.5:
-            bars.append(
-                (
-                    round(number * width, 2),
-                    round(50 - height if score > 0 else 50, 2),
-                    round(width, 2),
-                    round(height, 2),
-                )
-            )
-    return bars
+        strongest[bar] = max(strongest[bar], word.score, key=abs)
+    width, heights = 1000 / count, 50 * np.abs(strongest) / (np.abs(strongest).max() or 1.0)
+    tops = np.where(strongest > 0, 50 - heights, 50)
+    bars = zip(np.arange(count) * width, tops, heights, strict=True)
+    return [(round(x, 2), round(y, 2), round(width, 2), round(height, 2)) for x, y, height in bars if height >= 0.5]
 
 
 def _grid(explanation: Explanation) -> dict[str, Any] | None:
-    """Return the patches of an image with their strengths from -1 to 1; None for what is no image."""
+    """Patches of an image with their strengths from -1 to 1; None for what is no image."""
     if explanation.places != "pixels" or not explanation.spans:
         return None
     largest = max(map(abs, explanation.scores)) or 1.0
     places = np.asarray(explanation.spans, dtype=np.int64)
-    strengths = (round(score / largest, 3) for score in explanation.scores)
-    told = (f"{score:+.3f}" for score in explanation.scores)
-    patches = [(*place, *more) for place, *more in zip(places.tolist(), strengths, told, strict=True)]
+    scores = [(round(score / largest, 3), f"{score:+.3f}") for score in explanation.scores]
     height, width = (places[:, :2] + places[:, 2:]).max(0).tolist()
+    patches = [(*place, *score) for place, score in zip(places.tolist(), scores, strict=True)]
     return {"patches": patches, "height": height, "width": width}
 
 
-def _word_row(explanation: Explanation, word: Piece) -> dict[str, str]:
-    before, after = around(explanation.text, word, _AROUND) if explanation.text else ("", "")
-    place = f"{100 * word.start / max(1, explanation.length):.0f} %"
-    return {"score": f"{word.score:+.3f}", "before": before, "word": word.text, "after": after, "place": place}
-
-
-def _shares(prediction: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the probabilities, the largest first, if it has any."""
-    found = prediction.get("probabilities") or {}
-    return [(name, f"{share:.3f}") for name, share in sorted(found.items(), key=lambda one: -one[1])]
+def _row(explanation: Explanation, piece: Piece) -> dict[str, str]:
+    before, after = around(explanation.text, piece, _AROUND) if explanation.text else ("", "")
+    place = f"{100 * piece.start / max(1, explanation.length):.0f} %"
+    return {"score": f"{piece.score:+.3f}", "before": before, "word": piece.text, "after": after, "place": place}
 
 
 #: Pieces shown for what is explained, and as many against it; characters on either side of each.

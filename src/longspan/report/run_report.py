@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from longspan.report import count, number, table
 from longspan.report.templating import cell, is_number, template
 from longspan.results import Evaluation, TrainingResult
+from longspan.results.base import HIDDEN, Result, merged
 from longspan.results.mistakes import Mistakes, excerpt
 from longspan.results.outputs import write_text
 from longspan.results.parts import NAMES
@@ -52,7 +53,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class RunReport:
+class RunReport(Result):
     """What a report of a run shows.
 
     Attributes:
@@ -72,26 +73,12 @@ class RunReport:
     description: str
     result: TrainingResult
     recipe: str
-    figures: Mapping[str, str]
+    figures: Mapping[str, str] = field(metadata=HIDDEN)
     evaluation: Evaluation | None = None
     commands: Mapping[str, str] = field(default_factory=dict)
     words: Words | None = None
     baselines: Sequence[Mapping[str, Any]] = ()
     notes: Sequence[str] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it but for figures, as JSON."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "result": self.result.to_dict(),
-            "recipe": self.recipe,
-            "evaluation": None if self.evaluation is None else self.evaluation.to_dict(),
-            "commands": dict(self.commands),
-            "words": None if self.words is None else asdict(self.words),
-            "baselines": list(self.baselines),
-            "notes": list(self.notes),
-        }
 
     def page(self) -> str:
         """Return a page of HTML that needs no other file and asks nobody for anything."""
@@ -104,7 +91,7 @@ class RunReport:
 
 
 @dataclass(frozen=True)
-class ComparisonReport:
+class ComparisonReport(Result):
     """What a report of a comparison shows.
 
     Attributes:
@@ -113,13 +100,9 @@ class ComparisonReport:
         links: The reports of runs, relative to the comparison's folder, by the name of the run's folder.
     """
 
-    values: Mapping[str, Any]
-    figures: Mapping[str, str]
-    links: Mapping[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it but for figures, as JSON."""
-        return {**self.values, "reports": dict(self.links)}
+    values: Mapping[str, Any] = field(metadata=merged())
+    figures: Mapping[str, str] = field(metadata=HIDDEN)
+    links: Mapping[str, str] = field(metadata=merged(lambda _, links: {"reports": links}))
 
     def page(self) -> str:
         """Return a page of HTML that needs no other file, but links to the reports of runs."""

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, sync_playwright
 from tabulate import tabulate
 
 from longspan.machine.environment import environment
-from longspan.results.explanation import Explanation
+from longspan.report.explanation import Explanation
 
 JUMPS = 20
 # The page draws in the next frame after an event. What follows that frame comes after its layout and paint.

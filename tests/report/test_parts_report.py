@@ -84,12 +84,12 @@ def test_nothing_is_said_of_models_without_parts(result: Comparison) -> None:
 def test_notebooks_show_them() -> None:
     result = compared(("additive", {"validation": PARTS}))
     result = dataclasses.replace(result, conclusion=conclusion(result))
-    page = result._repr_html_()
+    page = result.html()
     assert "<tr><td>additive</td><td>validation</td><td>0.8</td><td>0.7</td><td>0.8125</td></tr>" in page
     assert f"<p>{result.conclusion}</p>" in page
     assert result.to_dict()["conclusion"] == result.conclusion
     assert result.to_dict()["summary"][0]["parts"] == {"validation": PARTS.to_dict()}
-    one = Evaluation("t", "test", "a.csv", SCORES, {"parts": PARTS.to_dict()}, {}, "none")._repr_html_()
+    one = Evaluation("t", "test", "a.csv", SCORES, {"parts": PARTS.to_dict()}, {}, "none").html()
     assert "<tr><td>both</td><td>0.8125</td><td>0.75</td><td>0.875</td></tr>" in one
     assert "Counts and network together are best" in one
-    assert "Counts" not in Evaluation("t", "test", "a.csv", SCORES, {}, {}, "none")._repr_html_()
+    assert "Counts" not in Evaluation("t", "test", "a.csv", SCORES, {}, {}, "none").html()

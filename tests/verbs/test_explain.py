@@ -16,7 +16,7 @@ from decisive_words import write_run
 import longspan
 from longspan import cli
 from longspan.errors import UserError
-from longspan.results.explanation import Explanation
+from longspan.report.explanation import Explanation
 from longspan.verbs.explain import explain_given
 from longspan.verbs.runs import load_run
 
@@ -121,7 +121,7 @@ def test_a_page_shows_texts_as_they_are_and_asks_nobody(run: Path) -> None:
 
 
 def test_a_notebook_shows_the_words(run: Path) -> None:
-    shown = said(run, "the <b>film</b> was good")._repr_html_()
+    shown = said(run, "the <b>film</b> was good").html()
     assert "<mark" in shown
     assert "<b>" not in shown
 

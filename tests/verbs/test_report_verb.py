@@ -13,9 +13,8 @@ import pytest
 import longspan
 from longspan import cli
 from longspan.errors import UserError
-from longspan.report.run_page import ComparisonReport, RunReport
-from longspan.verbs.report_words import _in_text
-from longspan.verbs.reporting import _number
+from longspan.report.run_report import ComparisonReport, RunReport
+from longspan.verbs.report_contents import _in_text, _number
 
 EVIL = "</script><img src=x onerror=alert(1)>"
 SMALL = ["model.dim=16", "model.depth=1", "data.vocab_size=300", "training.num_train_epochs=2"]

@@ -138,18 +138,18 @@ def test_several_threads_use_one_run(run: TrainedRun, frame: pd.DataFrame) -> No
 
 
 def test_notebooks_show_tables_and_figures(run: TrainedRun, frame: pd.DataFrame) -> None:
-    page = run._repr_html_()
+    page = run._repr_html_() or ""
     assert "<table>" in page
     assert "data:image/png;base64," in page
     assert "accuracy" in page
     evaluation = run.evaluate(frame)
     assert isinstance(evaluation, Evaluation)
-    assert evaluation._repr_html_().count("<img") == 2
+    assert evaluation.html().count("<img") == 2
     shown = run.predict(["<script>alert(1)</script> meow"] * 30)._repr_html_()
     assert shown.count("<tr>") == 21
     assert "10 more" in shown
     unfit = Comparison("<b>", "t", type(run.scores["test"]), [], str(run.folder), [], [])
-    assert "<b>" not in unfit._repr_html_()
+    assert "<b>" not in unfit.html()
 
 
 def test_names_in_pages_are_escaped(frame: pd.DataFrame, tmp_path: Path) -> None:

@@ -44,8 +44,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: TextIO) -> None:
     """Run the verb."""
     from longspan import explain
-    from longspan.report.explanation import explanation_summary
-    from longspan.results.explanation import SUFFIXES
+    from longspan.report.explanation import SUFFIXES, explanation_summary
     from longspan.results.outputs import check_file
 
     if args.out is not None:

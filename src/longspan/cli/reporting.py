@@ -19,8 +19,7 @@ def add(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, out: TextIO) -> None:
     """Run the verb."""
     from longspan import write_report
-    from longspan.report.run_page import NAME
-    from longspan.report.run_report import report_summary
+    from longspan.report.run_report import NAME, report_summary
 
     quieten_transformers()
     use_fastest_exact_products()

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from longspan.errors import UserError, suggestion
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.recipes import TRAINING_DEFAULTS
 from longspan.report import count
+from longspan.results.base import Result
 from longspan.results.outputs import write_text
 from longspan.tasks.base.task import Recipe
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
@@ -156,7 +157,7 @@ _STARTS = {"zeros": "as zeros that are seen", "empty": "empty"}
 
 
 @dataclass(frozen=True)
-class Conversion:
+class Conversion(Result):
     """What was converted.
 
     Attributes:
@@ -190,10 +191,6 @@ class Conversion:
     same_length: bool
     clamp: int
     start: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        return asdict(self)
 
     def summary(self) -> str:
         """Return what `longspan convert` prints."""

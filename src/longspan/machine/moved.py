@@ -12,6 +12,8 @@ MOVED = {
     "longspan.models.copying": "longspan.models.parts.copying",
     "longspan.models.losses": "longspan.models.parts.losses",
     "longspan.models.positions": "longspan.models.parts.positions",
+    "longspan.results.explanation": "longspan.report.explanation",
+    "longspan.results.run_report": "longspan.report.run_report",
     "longspan.tasks.bags": "longspan.tasks.base.baselines.bags",
     "longspan.tasks.baselines": "longspan.tasks.base.task",
     "longspan.tasks.classes": "longspan.tasks.base.classes",

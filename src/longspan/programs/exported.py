@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from longspan.report import share, table
-from longspan.results import flat
+from longspan.results.base import Result
 from longspan.results.scores import Scores
 
 
 @dataclass(frozen=True)
-class Int8:
+class Int8(Result):
     """What 8 bits cost and gain.
 
     Attributes:
@@ -35,9 +35,14 @@ class Int8:
         """How many times as fast as float32; below 1 it is slower."""
         return self.float32_seconds / self.seconds
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON, of scores the numbers."""
+        scores = {"before": self.before.numbers(), "after": self.after.numbers()}
+        return super().to_dict() | scores | {"speedup": self.speedup}
+
 
 @dataclass(frozen=True)
-class Export:
+class Export(Result):
     """What `longspan.export` returns and `export.json` holds.
 
     Attributes:
@@ -64,14 +69,6 @@ class Export:
     checked: list[tuple[int, ...]]
     difference: float
     int8: Int8 | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        found = flat(self)
-        if self.int8 is not None:
-            scores = {"before": self.int8.before.numbers(), "after": self.int8.after.numbers()}
-            found["int8"] = {**flat(self.int8), **scores, "speedup": self.int8.speedup}
-        return found
 
 
 def summary(result: Export) -> str:

@@ -1,23 +1,23 @@
-"""What the verbs return: typed results, each with a `to_dict` that goes into JSON as it is."""
+"""What the verbs return: results of runs and comparisons, each a `Result`."""
 
 import dataclasses
 import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, Literal, Self
 
 from longspan.results import html
+from longspan.results.base import HIDDEN, LAST, Result, figures, merged, tabled
 from longspan.results.mistakes import UNKNOWN, Mistakes
-from longspan.results.parts import NAMES, Parts
+from longspan.results.parts import NAMES, Parts, told
 from longspan.results.scores import S, Scores
 
 _SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
-class TrainingResult(Generic[S]):
+class TrainingResult(Result, Generic[S]):
     """What `longspan.train` returns and `metrics.json` holds.
 
     Attributes:
@@ -45,8 +45,8 @@ class TrainingResult(Generic[S]):
     """
 
     task: str
-    folder: str
-    scores: dict[str, S] = field(default_factory=dict)
+    folder: str = field(metadata=figures("learning_curve.png"))
+    scores: dict[str, S] = field(default_factory=dict, metadata=merged())
     history: list[dict[str, float]] = field(default_factory=list)
     kept_epoch: float | None = None
     steps: int = 0
@@ -58,14 +58,10 @@ class TrainingResult(Generic[S]):
     seconds: float = 0.0
     word_vectors_found: int | None = None
     data: dict[str, Any] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict, metadata=merged())
     epochs: float = 0.0
     planned_steps: int = 0
     stopped: Literal["early", "interrupted"] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON, with the scores of each split under its name and the details."""
-        return flat(self, {split: scores.to_dict() for split, scores in self.scores.items()}, self.details)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], kind: type[S]) -> Self:
@@ -80,9 +76,13 @@ class TrainingResult(Generic[S]):
         own = {name: values[name] for name in known if name in values}
         return cls(scores=scores, details=details, **own)
 
+    def html(self) -> str:
+        """Tables and figures for notebooks."""
+        return html.table(["task", "run folder"], [[self.task, self.folder]]) + _scores(self.scores) + super().html()
+
 
 @dataclass(frozen=True)
-class Evaluation(Generic[S]):
+class Evaluation(Result, Generic[S]):
     """What `longspan.evaluate` returns and `evaluation/metrics.json` holds.
 
     Attributes:
@@ -101,29 +101,35 @@ class Evaluation(Generic[S]):
     task: str
     split: str
     data: str
-    scores: S
-    details: dict[str, Any]
+    scores: S = field(metadata=merged())
+    details: dict[str, Any] = field(metadata=merged())
     skipped: dict[str, int]
-    folder: str
+    folder: str = field(metadata=figures("*.png"))
     checkpoint: int | None = None
     mistakes: Mistakes = UNKNOWN
-    label_issues: Mistakes | None = None
+    label_issues: Mistakes | None = field(default=None, metadata=LAST)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON, scores and details included."""
-        found = flat(self, self.details, self.scores.to_dict())
-        del found["label_issues"]
-        issues = {} if self.label_issues is None else {"label_issues": self.label_issues.to_dict()}
-        return {**found, "mistakes": self.mistakes.to_dict(), **issues}
+    def html(self) -> str:
+        """Tables and figures for notebooks."""
+        shown = _scores({self.split: self.scores})
+        if "parts" in self.details:
+            parts = Parts.from_dict(self.details["parts"])
+            word = self.scores.shown().get(parts.score, parts.score)
+            rows = ([name, parts.values[name], *parts.intervals[name]] for name in NAMES)
+            shown += html.table(["part", f"{self.split} {word}", "95 % interval from", "to"], rows)
+            shown += html.paragraph(told(parts, word, "{:.4g}".format))
+        return shown + super().html()
 
-    def _repr_html_(self) -> str:
-        pictures = sorted(Path(self.folder).glob("*.png"))
-        parts = html.parts(self.details["parts"], type(self.scores), self.split) if "parts" in self.details else ""
-        return html.scores({self.split: self.scores}) + parts + "".join(map(html.figure, pictures))
+
+def _scores(splits: Mapping[str, Scores]) -> str:
+    """A table with a row for each split."""
+    words = {name: word for scores in splits.values() for name, word in scores.shown().items()}
+    rows = ([split, *map(scores.numbers().get, words)] for split, scores in splits.items())
+    return html.table(["split", *words.values()], rows)
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Prediction(Result):
     """What a model says about one example; tasks add fields.
 
     Attributes:
@@ -139,17 +145,8 @@ class Prediction:
     tokens_total: int | None = field(default=None, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields that are not None."""
-        return {name: value for name, value in _plain(self).items() if value is not None}
-
-
-def _plain(value: Any) -> Any:
-    """Return a value with dictionaries in place of data classes: `dataclasses.asdict`, without copies of the rest."""
-    if dataclasses.is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+        """The fields that are not None."""
+        return {name: value for name, value in super().to_dict().items() if value is not None}
 
 
 EDGE = 100
@@ -210,33 +207,33 @@ class Spread:
     spread: float | None
 
 
+#: Scores in comparisons: the numbers that tables show.
+_NUMBERS = merged(lambda _, scores: {split: one.numbers() for split, one in scores.items()})
+
+
 @dataclass(frozen=True)
-class ComparedRun:
+class ComparedRun(Result):
     """One run of a comparison: its scores, those of its parts, by split, and its costs, or the error that ended it."""
 
     mixer: str
     seed: int
     folder: str
-    error: str | None = None
-    scores: dict[str, Scores] = field(default_factory=dict)
-    parts: dict[str, Parts] = field(default_factory=dict)
+    error: str | None = field(default=None, metadata=LAST)
+    scores: dict[str, Scores] = field(default_factory=dict, metadata=_NUMBERS)
+    parts: dict[str, Parts] = field(default_factory=dict, metadata=LAST)
     steps: int = 0
     tokens_per_second: float = 0.0
     peak_memory_bytes: int = 0
     parameters: int = 0
     seconds: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON; a failed run has no scores and costs."""
-        if self.error is not None:
-            return {"mixer": self.mixer, "seed": self.seed, "folder": self.folder, "error": self.error}
-        found = flat(self, {split: scores.numbers() for split, scores in self.scores.items()}, _parts(self.parts))
-        del found["error"]
-        return found
+
+def _by_split_and_name(_: str, scores: Mapping[str, Mapping[str, Spread]]) -> dict[str, Spread]:
+    return {f"{split}_{name}": one for split, row in scores.items() for name, one in row.items()}
 
 
 @dataclass(frozen=True)
-class MixerSummary:
+class MixerSummary(Result):
     """The finished runs of one mixer.
 
     Attributes:
@@ -252,27 +249,18 @@ class MixerSummary:
     """
 
     mixer: str
-    scores: dict[str, dict[str, Spread]]
+    scores: dict[str, dict[str, Spread]] = field(metadata=merged(_by_split_and_name))
     steps: Spread
     seconds: Spread
     tokens_per_second: Spread
     peak_memory_bytes: int
     parameters: int
     seeds: int
-    parts: dict[str, Parts] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON, with a score of a split as `SPLIT_SCORE`."""
-        scores = {
-            f"{split}_{name}": dataclasses.asdict(value)
-            for split, row in self.scores.items()
-            for name, value in row.items()
-        }
-        return flat(self, scores, _parts(self.parts))
+    parts: dict[str, Parts] = field(default_factory=dict, metadata=LAST)
 
 
 @dataclass(frozen=True)
-class ComparedBaseline:
+class ComparedBaseline(Result):
     """A baseline on the same splits, or the error that ended it.
 
     Attributes:
@@ -288,24 +276,16 @@ class ComparedBaseline:
     baseline: str
     does: str
     folder: str
-    error: str | None = None
-    scores: dict[str, Scores] = field(default_factory=dict)
+    error: str | None = field(default=None, metadata=LAST)
+    scores: dict[str, Scores] = field(default_factory=dict, metadata=_NUMBERS)
     chosen: dict[str, Any] = field(default_factory=dict)
     peak_memory_bytes: int = 0
     parameters: int = 0
     seconds: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON; a failed one has no scores and costs."""
-        if self.error is not None:
-            return {"baseline": self.baseline, "does": self.does, "folder": self.folder, "error": self.error}
-        found = flat(self, {split: scores.numbers() for split, scores in self.scores.items()})
-        del found["error"]
-        return found
-
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     """What `longspan.compare` returns and `comparison.json` holds.
 
     Attributes:
@@ -322,65 +302,22 @@ class Comparison:
 
     recipe: str
     task: str
-    kind: type[Scores]
+    kind: type[Scores] = field(metadata=HIDDEN)
     overrides: Sequence[str]
-    folder: str
+    folder: str = field(metadata=figures("comparison.png"))
     runs: list[ComparedRun]
-    summary: list[MixerSummary]
-    baselines: list[ComparedBaseline] = field(default_factory=list)
-    conclusion: str = ""
+    summary: list[MixerSummary] = field(metadata=tabled(without=("parts",)))
+    baselines: list[ComparedBaseline] = field(
+        default_factory=list, metadata=tabled(without=("does", "folder", "chosen"))
+    )
+    conclusion: str = field(default="", metadata=LAST)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        return {
-            "recipe": self.recipe,
-            "task": self.task,
-            "overrides": list(self.overrides),
-            "folder": self.folder,
-            "runs": [run.to_dict() for run in self.runs],
-            "summary": [row.to_dict() for row in self.summary],
-            "baselines": [row.to_dict() for row in self.baselines],
-            **({"conclusion": self.conclusion} if self.conclusion else {}),
-        }
-
-    def _repr_html_(self) -> str:
-        rows = [row.to_dict() for row in self.summary] + [row.to_dict() for row in self.baselines]
-        means = [{name: _mean(value) for name, value in row.items() if name not in _APART} for row in rows]
-        return html.records(means) + self._parts_html() + html.figure(Path(self.folder, "comparison.png"))
-
-    def _parts_html(self) -> str:
+    def html(self) -> str:
+        """Tables and figures for notebooks."""
         rows = [
             [row.mixer, split, *(parts.values[name] for name in NAMES)]
             for row in self.summary
             for split, parts in row.parts.items()
         ]
-        return html.table(["mixer", "split", *NAMES], rows) + html.paragraph(self.conclusion) if rows else ""
-
-
-_APART = ("folder", "does", "chosen", "parts")
-
-
-def _parts(found: Mapping[str, Parts]) -> dict[str, Any]:
-    return {"parts": {split: parts.to_dict() for split, parts in found.items()}} if found else {}
-
-
-def _mean(value: Any) -> Any:
-    return value["mean"] if isinstance(value, dict) and value.keys() == {"mean", "spread"} else value
-
-
-def flat(result: Any, *more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a result but for scores, details and parts, which follow as `more`.
-
-    Raises:
-        ValueError: Two of them have one name.
-    """
-    fields = {entry.name: getattr(result, entry.name) for entry in dataclasses.fields(result)}
-    plain = {name: value for name, value in fields.items() if name not in ("scores", "details", "parts")}
-    for part in more:
-        if taken := sorted(plain.keys() & part.keys()):
-            raise ValueError(
-                f"expected details and scores by names that {type(result).__name__} does not have, got {taken[0]!r}; "
-                "rename it."
-            )
-        plain |= part
-    return {name: dataclasses.asdict(value) if isinstance(value, Spread) else value for name, value in plain.items()}
+        shown = html.table(["mixer", "split", *NAMES], rows) + html.paragraph(self.conclusion) if rows else ""
+        return super().html() + shown

@@ -1,17 +1,17 @@
 """What `longspan.arena` returns: `Arena`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-from longspan.results import ComparedRun, html
+from longspan.results import ComparedRun
+from longspan.results.base import Result, figures, merged, tabled
 
 Start = Literal["scratch", "pretrained"]
 
 
 @dataclass(frozen=True)
-class ArenaRun:
+class ArenaRun(Result):
     """A mixer on one challenge.
 
     Attributes:
@@ -25,17 +25,12 @@ class ArenaRun:
     challenge: str
     start: Start
     control: bool
-    score: float | None
-    run: ComparedRun
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        own = {"challenge": self.challenge, "start": self.start, "control": self.control, "accuracy": self.score}
-        return own | self.run.to_dict()
+    score: float | None = field(metadata=merged(lambda _, score: {"accuracy": score}))
+    run: ComparedRun = field(metadata=merged())
 
 
 @dataclass(frozen=True)
-class Arena:
+class Arena(Result):
     """What `longspan.arena` returns and `arena.json` holds.
 
     Attributes:
@@ -45,19 +40,10 @@ class Arena:
         runs: A row for each challenge, start and mixer.
     """
 
-    folder: str
+    folder: str = field(metadata=figures("arena.png"))
     minutes: float
     overrides: Sequence[str]
-    runs: Sequence[ArenaRun]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        return {
-            "folder": self.folder,
-            "minutes": self.minutes,
-            "overrides": list(self.overrides),
-            "runs": [run.to_dict() for run in self.runs],
-        }
+    runs: Sequence[ArenaRun] = field(metadata=tabled("challenge", "start", "mixer", "accuracy"))
 
     @property
     def challenges(self) -> list[str]:
@@ -87,10 +73,3 @@ class Arena:
             for run in self.runs
             if run.run.error is not None
         ]
-
-    def _repr_html_(self) -> str:
-        rows = [
-            {"challenge": run.challenge, "start": run.start, "mixer": run.run.mixer, "accuracy": run.score}
-            for run in self.runs
-        ]
-        return html.records(rows) + html.figure(Path(self.folder, "arena.png"))

@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from longspan.results import html
+from longspan.results.base import Result, tabled
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Result):
     """One mixer at one length.
 
     Attributes:
@@ -53,7 +54,7 @@ class Measurement:
         return None if self.seconds is None or not self.floor_seconds else self.seconds / self.floor_seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
+        """All of it as JSON, with rates where there is a time."""
         rates = {}
         if self.seconds is not None:
             rates = {
@@ -62,7 +63,7 @@ class Measurement:
                 "gigabytes_per_second": self.moved_bytes / self.seconds / 1e9,
                 "distance_to_floor": self.distance,
             }
-        return asdict(self) | rates
+        return super().to_dict() | rates
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class Benchmark(Result):
     """What `longspan.bench` returns and `bench.json` holds.
 
     Attributes:
@@ -95,7 +96,7 @@ class Benchmark:
     product_rate: float
     copy_rate: float
     environment: Mapping[str, Any]
-    measurements: Sequence[Measurement]
+    measurements: Sequence[Measurement] = field(metadata=tabled("mixer", "length", "seconds", "tokens_per_second"))
 
     @property
     def mixers(self) -> list[str]:
@@ -133,23 +134,11 @@ class Benchmark:
         return Crossing("from", math.exp(math.log(first) + share * math.log(second / first)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        crossings = {}
-        if "softmax" in self.mixers:
-            crossings = {name: asdict(self.crossing(name)) for name in self.mixers if name != "softmax"}
-        return {
-            "settings": dict(self.settings),
-            "product_rate": self.product_rate,
-            "copy_rate": self.copy_rate,
-            "environment": dict(self.environment),
-            "measurements": [one.to_dict() for one in self.measurements],
-            "faster_than_softmax": crossings,
-        }
+        """All of it as JSON, with the crossings of softmax where it is among the mixers."""
+        others = [name for name in self.mixers if name != "softmax"] if "softmax" in self.mixers else []
+        return super().to_dict() | {"faster_than_softmax": {name: asdict(self.crossing(name)) for name in others}}
 
-    def _repr_html_(self) -> str:
-        rows = [
-            {"mixer": one.mixer, "length": one.length, "seconds": one.seconds, "tokens/s": one.tokens_per_second}
-            for one in self.measurements
-        ]
+    def html(self) -> str:
+        """Tables and figures for notebooks."""
         folder = self.settings.get("out")
-        return html.records(rows) + (html.figure(Path(folder, "bench.png")) if folder else "")
+        return super().html() + (html.figure(Path(folder, "bench.png")) if folder else "")

@@ -1,16 +1,16 @@
 """What `longspan.testing.check_model` returns: `ModelReport`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from longspan.results import html
+from longspan.results.base import Result, tabled
 
 Outcome = Literal["passed", "failed", "refused", "not claimed", "not applicable"]
 
 
 @dataclass(frozen=True)
-class Checked:
+class Checked(Result):
     """A check of a model.
 
     Attributes:
@@ -34,9 +34,13 @@ class Checked:
     where: str = ""
     reason: str = ""
 
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON. An infinite deviation is the text "inf"."""
+        return super().to_dict() | ({"deviation": "inf"} if self.deviation == float("inf") else {})
+
 
 @dataclass(frozen=True)
-class ModelReport:
+class ModelReport(Result):
     """The checks of a model.
 
     Attributes:
@@ -54,7 +58,7 @@ class ModelReport:
     architecture: str
     task: str
     attentions: Sequence[str]
-    checks: Sequence[Checked]
+    checks: Sequence[Checked] = field(metadata=tabled("check", "outcome", "deviation", "tolerance", "where", "reason"))
     parameters: int = 0
     seconds: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -69,15 +73,5 @@ class ModelReport:
         return next((check for check in self.checks if check.check == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON. An infinite deviation is the text "inf"."""
-        checks = [asdict(check) for check in self.checks]
-        for check in checks:
-            if check["deviation"] == float("inf"):
-                check["deviation"] = "inf"
-        own = {name: getattr(self, name) for name in ("model", "architecture", "task", "parameters", "seconds")}
-        more = {"attentions": list(self.attentions), "versions": dict(self.versions), "checks": checks}
-        return {**own, "failed": len(self.failed), **more}
-
-    def _repr_html_(self) -> str:
-        shown = ("check", "outcome", "deviation", "tolerance", "where", "reason")
-        return html.records([{name: getattr(check, name) for name in shown} for check in self.checks])
+        """All of it as JSON, with the number of failed checks."""
+        return super().to_dict() | {"failed": len(self.failed)}

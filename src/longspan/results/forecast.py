@@ -1,11 +1,9 @@
 """What `longspan.plan` returns: `Forecast`."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from longspan.results import html
+from longspan.results.base import Result, tabled
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Forecast(Result):
     """What trainings of a recipe would take on this machine.
 
     Attributes:
@@ -82,14 +80,10 @@ class Forecast:
     longest: int
     memory_bytes: int | None
     device: str
-    runs: Sequence[RunForecast]
+    runs: Sequence[RunForecast] = field(metadata=tabled())
     cheaper_from: Mapping[str, int | None]
     suggestions: Sequence[Suggestion]
     seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        return dataclasses.asdict(self)
 
     def of(self, mixer: str, length: int | None = None) -> RunForecast:
         """Return the row of a mixer and a length, by default its last one. Raises KeyError if there is none."""
@@ -97,6 +91,3 @@ class Forecast:
         if not found:
             raise KeyError((mixer, length))
         return found[-1]
-
-    def _repr_html_(self) -> str:
-        return html.records([dataclasses.asdict(run) for run in self.runs])

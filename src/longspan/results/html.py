@@ -1,4 +1,4 @@
-"""Results as HTML, for notebooks: tables and figures without scripts or further files."""
+"""HTML for notebooks and pages: tables and figures without scripts or further files."""
 
 import base64
 import html
@@ -6,61 +6,37 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from longspan.results.parts import NAMES, Parts, told
-from longspan.results.scores import Scores
-
 #: The first bytes of a PNG file.
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return a table; numbers have four digits, and what is missing is empty."""
+    """A table; numbers have four digits, and what is missing is empty."""
     head = "".join(f"<th>{html.escape(header)}</th>" for header in headers)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def records(found: Sequence[Mapping[str, Any]], most: int = 20) -> str:
-    """Return a table with a row for each of the first `most` records."""
+    """A table with a row for each of the first `most` records."""
     headers = list(dict.fromkeys(name for record in found[:most] for name in record))
     more = f"<p>{len(found) - most:,} more</p>" if len(found) > most else ""
     return table(headers, ([record.get(name) for name in headers] for record in found[:most])) + more
 
 
-def scores(splits: Mapping[str, Scores]) -> str:
-    """Return a table with a row for each split."""
-    words = {name: told for found in splits.values() for name, told in found.shown().items()}
-    rows = ([split, *map(found.numbers().get, words)] for split, found in splits.items())
-    return table(["split", *words.values()], rows)
-
-
-def parts(found: Mapping[str, Any], kind: type[Scores], split: str) -> str:
-    """Return a table of what the parts of a model score on a split, and a sentence on it.
-
-    Args:
-        found: What `Parts.to_dict` returned.
-        kind: The task's scores.
-        split: The split's name.
-    """
-    read = Parts.from_dict(found)
-    word = kind.shown().get(read.score, read.score)
-    rows = ([name, read.values[name], *read.intervals[name]] for name in NAMES)
-    return table(["part", f"{split} {word}", "95 % interval from", "to"], rows) + paragraph(told(read, word, _cell))
-
-
 def paragraph(text: str) -> str:
-    """Return a text as a paragraph."""
+    """A text as a paragraph."""
     return f"<p>{html.escape(text)}</p>"
 
 
 def figure(path: Path) -> str:
-    """Return a PNG figure as part of the page; nothing where there is no such file."""
+    """A PNG figure as part of the page; nothing where there is no such file."""
     address = png_address(path)
     return f'<img alt="{html.escape(path.stem)}" src="{address}">' if address else ""
 
 
 def png_address(path: Path) -> str:
-    """Return a PNG figure as a `data:` address; "" where there is none.
+    """A PNG figure as a `data:` address; "" where there is none.
 
     A run folder may come from a stranger: what a link leads to, and what is no PNG file, does not get into a page.
     """
@@ -75,6 +51,8 @@ def _cell(cell: Any) -> str:
         return ""
     if isinstance(cell, float):
         return f"{cell:.4g}"
+    if isinstance(cell, Mapping) and cell.keys() == {"mean", "spread"}:
+        return _cell(cell["mean"])
     if isinstance(cell, Mapping):
         return "<br>".join(f"{html.escape(str(name))}: {_cell(value)}" for name, value in list(cell.items())[:5])
     return html.escape(str(cell))

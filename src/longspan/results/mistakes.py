@@ -3,8 +3,10 @@
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from longspan.results.base import LAST, Result
 
 #: Mistakes that are kept, and the characters of each of their texts.
 MOST, _CHARACTERS = 20, 300
@@ -30,7 +32,7 @@ class Mistake:
 
 
 @dataclass(frozen=True)
-class Mistakes:
+class Mistakes(Result):
     """What a model gets wrong, the worst first, or the reason why this is not known.
 
     Attributes:
@@ -43,7 +45,7 @@ class Mistakes:
     measure: str
     worst: Sequence[Mistake] = ()
     count: int = 0
-    reason: str = ""
+    reason: str = field(default="", metadata=LAST)
 
     @classmethod
     def ranked(
@@ -75,10 +77,8 @@ class Mistakes:
         return cls(measure, worst, count)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it, as JSON."""
-        if self.reason:
-            return {"reason": self.reason}
-        return {"measure": self.measure, "count": self.count, "worst": [asdict(one) for one in self.worst]}
+        """All of it as JSON, or the reason alone."""
+        return {"reason": self.reason} if self.reason else super().to_dict()
 
 
 UNKNOWN = Mistakes("", reason="No mistakes were collected.")

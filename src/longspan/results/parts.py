@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from longspan.errors import UserError
+from longspan.results.base import Result
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +21,7 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Result):
     """A score of count-based part, network and both on the same examples, with 95 % bootstrap intervals.
 
     Attributes:
@@ -57,18 +58,6 @@ class Parts:
         """Return whether a part alone does what both do, on each example: the other part adds nothing."""
         # A tie by chance differs in some draws of the bootstrap.
         return self.gain(part) == 0 and self.gains[part] == (0, 0)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON."""
-        pairs = {
-            part: {name: list(ends) for name, ends in getattr(self, part).items()} for part in ("intervals", "gains")
-        }
-        return {
-            "score": self.score,
-            "higher_is_better": self.higher_is_better,
-            "values": dict(self.values),
-            **pairs,
-        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

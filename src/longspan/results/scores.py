@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from longspan.errors import UserError, check_choice
+from longspan.results.base import Result
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,7 +39,7 @@ def score(
 
 
 @dataclass(frozen=True)
-class Scores:
+class Scores(Result):
     """The scores of a model on one split; the base class of each task's scores.
 
     A subclass is a frozen dataclass too. Fields declared with `score` are numbers that tables show; plain fields are
@@ -74,10 +75,6 @@ class Scores:
         """Return the scores that tables show, in the order of `shown`, without optional ones that are None."""
         found = {name: getattr(self, name) for name in self._shown()}
         return {name: float(value) for name, value in found.items() if value is not None}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all fields by name, for JSON."""
-        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

@@ -19,13 +19,13 @@ from longspan.recipes.keys import placed
 from longspan.report import SPLITS, pictures
 from longspan.report.comparison import comparison_summary
 from longspan.report.parts import conclusion
-from longspan.report.run_page import NAME as REPORT
+from longspan.report.run_report import NAME as REPORT
 from longspan.results import ComparedBaseline, ComparedRun, Comparison, MixerSummary, Spread
 from longspan.results.outputs import folder_in, write_json, write_text
 from longspan.results.parts import Parts, mean_of
 from longspan.results.scores import Scores
 from longspan.tasks.base.task import Baseline, Recipe, Task
-from longspan.verbs import budget, fitting, reporting
+from longspan.verbs import budget, fitting, report_contents
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
 """What the metrics.json of runs and of baselines say besides scores."""
@@ -198,7 +198,7 @@ def _compared_in(
     write_text(folder / "comparison.md", text)
     if summary:
         pictures.comparison(result, folder / "comparison.png")
-    reporting.comparison_report(folder).save(folder / REPORT)
+    report_contents.comparison_report(folder).save(folder / REPORT)
     return result
 
 

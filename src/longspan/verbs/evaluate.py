@@ -14,7 +14,7 @@ from longspan.results.mistakes import Mistakes
 from longspan.results.outputs import folder_in, write_json
 from longspan.tasks.base.options import make
 from longspan.tasks.base.task import Run
-from longspan.verbs import reporting
+from longspan.verbs import report_contents
 from longspan.verbs.runs import as_run
 
 
@@ -61,7 +61,7 @@ def evaluate(
     if split is None and result.split == "validation":
         note("there is no test split, so these are scores of the validation split, which chose the model that was kept")
     write_json(folder / "metrics.json", result.to_dict())
-    reporting.write_evaluated(loaded, result, examples)
+    report_contents.write_evaluated(loaded, result, examples)
     return result
 
 

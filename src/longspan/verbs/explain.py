@@ -10,7 +10,7 @@ from longspan.data.graphs.networks import is_networkx
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.explanations.methods import METHODS
-from longspan.results.explanation import Explanation
+from longspan.report.explanation import Explanation
 from longspan.tasks.base.case import explained
 from longspan.tasks.base.task import Run
 from longspan.verbs.predict import rows_in_memory, rows_of_source

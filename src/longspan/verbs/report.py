@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from longspan.errors import UserError
-from longspan.report.run_page import NAME, ComparisonReport, RunReport
+from longspan.report.run_report import NAME, ComparisonReport, RunReport
 from longspan.results.outputs import check_file
 from longspan.tasks.base.task import Run
-from longspan.verbs import reporting
+from longspan.verbs import report_contents as contents
 from longspan.verbs.evaluate import scored
-from longspan.verbs.report_words import explained_words, read_rows, weighed_words
 from longspan.verbs.runs import as_run
 
 
@@ -44,26 +43,26 @@ def write_report(
                 f"expected the folder of a run or of a comparison, with recipe.toml or comparison.json, got neither in "
                 f"{str(run)!r}; name one."
             )
-        found, usual = reporting.comparison_report(Path(run)), Path(run, NAME)
+        found, usual = contents.comparison_report(Path(run)), Path(run, NAME)
     else:
         loaded = as_run(run, allow_imports=allow_imports)
-        found, usual = _with_validation(loaded), reporting.place(loaded)
+        found, usual = _with_validation(loaded), contents.report_path(loaded)
     found.save(usual if out is None else Path(out))
     return found
 
 
 def _with_validation(run: Run) -> RunReport:
     """Return the report of a run with what its model gets wrong in the validation split."""
-    result, figures = reporting.recorded(run), reporting.pictures(run.folder)
+    result, figures = contents.training_result(run), contents.figures_in(run.folder)
     try:
         # What the last `evaluate` wrote stays.
         with tempfile.TemporaryDirectory() as folder:
             evaluation, examples = scored(run, None, "validation", run.task.evaluation_options(), Path(folder))
-            figures |= reporting.pictures(Path(folder))
+            figures |= contents.figures_in(Path(folder))
     except UserError as error:
-        told = f"Mistakes and words are missing, as the validation split could not be scored: {error}"
-        return reporting.made(run, result, figures | reporting.pictures(run.folder / "evaluation"), notes=[told])
-    words = weighed_words(run, read_rows(run, reporting.sampled(run, examples)))
+        note = f"Mistakes and words are missing, as the validation split could not be scored: {error}"
+        return contents.run_report(run, result, figures | contents.figures_in(run.folder / "evaluation"), notes=[note])
+    words = contents.weighed_words(run, contents.read_rows(run, contents.sample_rows(run, examples)))
     if words is None:
-        words = explained_words(run, reporting.sampled(run, examples))
-    return reporting.made(run, result, figures, evaluation=evaluation, words=words)
+        words = contents.explained_words(run, contents.sample_rows(run, examples))
+    return contents.run_report(run, result, figures, evaluation=evaluation, words=words)

@@ -21,7 +21,7 @@ from longspan.machine.bars import hidden_bars
 from longspan.machine.environment import peak_memory
 from longspan.report import pictures
 from longspan.report.card import model_card
-from longspan.report.run_page import NAME as REPORT
+from longspan.report.run_report import NAME as REPORT
 from longspan.results import TrainingResult
 from longspan.results.outputs import write_json, write_text
 from longspan.results.scores import Scores
@@ -31,7 +31,7 @@ from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.depths import freeze
 from longspan.training.stopping import EarlyStopping
-from longspan.verbs import budget, reporting, starting
+from longspan.verbs import budget, report_contents, starting
 from longspan.verbs.run_folders import UNFINISHED, RunFolder, arguments_of
 from longspan.verbs.trained import TrainedRun, trained
 
@@ -330,7 +330,7 @@ def _write_run(
         mixers, table = recipe.model.get("mixers", ["additive"]), recipe.task.data_table(result.data, "github")
         write_text(unfinished / "README.md", model_card(recipe, result, mixers, table))
         run = Run(run_dir, trainer.model, prepared.processor, recipe)
-        report = reporting.after_training(run, result, unfinished, prepared.splits["validation"])
+        report = report_contents.after_training(run, result, unfinished, prepared.splits["validation"])
         report.save(unfinished / REPORT)
         write_json(unfinished / "metrics.json", result.to_dict())
         for path in sorted(unfinished.iterdir(), key=lambda path: path.name == "metrics.json"):

@@ -10,9 +10,9 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from longspan.data.processor import Processor, json_object
-from longspan.report.run_page import RunReport
+from longspan.report.explanation import Explanation
+from longspan.report.run_report import RunReport
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult, html
-from longspan.results.explanation import Explanation
 from longspan.results.scores import S
 from longspan.tasks.base.options import GenerationOptions, make
 from longspan.tasks.base.task import Recipe, Run
@@ -28,7 +28,7 @@ class Predictions(list[Prediction]):
     """Predictions, one for each example; a notebook shows them as a table."""
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return what each one says, as JSON: the rows of a DataFrame."""
+        """Each of them as JSON: the rows of a DataFrame."""
         return [one.to_dict() for one in self]
 
     def _repr_html_(self) -> str:
@@ -120,10 +120,6 @@ class TrainedRun(TrainingResult[S]):
         """
         pushed = push_run(Path(self.folder), repository, message="A run of longspan", private=private, token=token)
         return pushed.repo_url.url
-
-    def _repr_html_(self) -> str:
-        folder = html.table(["task", "run folder"], [[self.task, self.folder]])
-        return folder + html.scores(self.scores) + html.figure(Path(self.folder, "learning_curve.png"))
 
 
 def load(folder: Path | str, *, checkpoint: int | str | None = None, allow_imports: Iterable[str] = ()) -> TrainedRun:

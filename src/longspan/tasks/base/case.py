@@ -19,7 +19,7 @@ from longspan.explanations.methods import METHODS
 from longspan.explanations.question import Question
 from longspan.explanations.weights import mean_weight, weight_rows
 from longspan.models.wide.classifier import NgramShares
-from longspan.results.explanation import Explanation
+from longspan.report.explanation import Explanation
 
 #: N-grams that an explanation names.
 _NGRAMS = 20

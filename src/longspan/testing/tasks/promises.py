@@ -18,7 +18,7 @@ from longspan.errors import UserError
 from longspan.explanations.methods import METHODS
 from longspan.machine import imports, locks
 from longspan.machine.printing import json_text
-from longspan.report.run_page import RunReport
+from longspan.report.run_report import RunReport
 from longspan.results.mistakes import MOST, Mistakes
 from longspan.results.parts import BOTH, Parts
 from longspan.results.scores import Scores

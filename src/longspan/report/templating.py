@@ -11,7 +11,7 @@ _LARGEST = 1e300
 
 
 def template(name: str) -> Template:
-    """Return a template of `results/templates`. All that it is given is escaped.
+    """Return a template of `report/templates`. All that it is given is escaped.
 
     Its filter `cell` writes what is in a cell of a table, and its test `amount` says whether that is a number.
     """
@@ -21,7 +21,7 @@ def template(name: str) -> Template:
 @functools.cache
 def _environment() -> Environment:
     made = Environment(
-        loader=PackageLoader("longspan.results"),
+        loader=PackageLoader("longspan.report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -1,25 +1,176 @@
-"""Words and phrases that speak for each class, over a sample of documents: `weighed_words` and `explained_words`."""
+"""What `train`, `evaluate`, `compare` and `write_report` put into reports: results, figures, commands and words.
 
+Words and phrases that speak for each class are those of a sample of documents: `weighed_words` reads them from the
+weights of the model's count-based part, `explained_words` from explanations.
+"""
+
+import re
+import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import torch
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from longspan.data.processor import json_object
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models.wide.classifier import Wide
-from longspan.report.run_page import Word, Words
-from longspan.results.explanation import Piece, around
+from longspan.report.explanation import Piece, around
+from longspan.report.run_report import NAME, ComparisonReport, RunReport, Word, Words
+from longspan.results import Evaluation, TrainingResult
+from longspan.results.html import png_address
 from longspan.tasks.base.case import explained
 from longspan.tasks.base.examples import ExampleTask
-from longspan.tasks.base.task import Run
+from longspan.tasks.base.task import Run, Task
+
+#: Documents from which words are taken.
+_SAMPLE = 300
+_ROW = re.compile(r"(?P<file>.*), (?P<kind>row|line) (?P<number>\d+)")
+
+
+def after_training(run: Run, result: TrainingResult, figures: Path, validation: Dataset) -> RunReport:
+    """Return the report of a run that was just trained, for which the model computes nothing more.
+
+    Args:
+        run: The model.
+        result: Its results.
+        figures: Where its figures are.
+        validation: The validation split as the model reads it.
+    """
+    words = weighed_words(run, islice(read_tokens(run, validation), _SAMPLE))
+    note = f"The worst mistakes are missing: {shlex.join(['longspan', 'report', str(run.folder)])} adds them."
+    return run_report(run, result, figures_in(figures), words=words, notes=[note])
+
+
+def write_evaluated(run: Run, evaluation: Evaluation, examples: Any) -> None:
+    """Write the report of a run with an evaluation: next to the run's files, or to those of a checkpoint."""
+    notes = []
+    try:
+        result = training_result(run)
+    except UserError as error:
+        # The evaluation was made without them.
+        result, notes = TrainingResult(run.task.name, str(run.folder)), [f"Results of training are missing: {error}"]
+    words = weighed_words(run, read_rows(run, sample_rows(run, examples)))
+    figures = figures_in(run.folder) | figures_in(Path(evaluation.folder))
+    run_report(run, result, figures, evaluation=evaluation, words=words, notes=notes).save(report_path(run))
+
+
+def comparison_report(folder: Path) -> ComparisonReport:
+    """Return the report of a folder that `compare` wrote.
+
+    Raises:
+        UserError: Its `comparison.json` is damaged.
+    """
+    values = json_object(folder / "comparison.json")
+    found = sorted(path for path in folder.glob(f"*/{NAME}") if path.is_file())
+    links = {path.parent.name: quote(f"./{path.parent.name}/{NAME}") for path in found}
+    return ComparisonReport(values, figures_in(folder), links)
+
+
+def report_path(run: Run) -> Path:
+    """Return where the report of a run goes; that of a checkpoint goes beside its scores."""
+    below = () if run.checkpoint is None else ("evaluation", f"checkpoint-{run.checkpoint}")
+    return run.folder.joinpath(*below, NAME)
+
+
+def training_result(run: Run) -> TrainingResult:
+    """Return the results of training; empty ones if the folder has none. Raises UserError if they are damaged."""
+    path = run.folder / "metrics.json"
+    values = json_object(path) if path.is_file() else {}
+    return TrainingResult.from_dict({**values, "task": run.task.name, "folder": str(run.folder)}, run.task.scores)
+
+
+def sample_rows(run: Run, examples: Any) -> Iterator[Row]:
+    """Yield some examples of a split, evenly spaced, as predictions read them; none of what is no table of them."""
+    if not isinstance(examples, Dataset) or "where" not in examples.column_names:
+        return
+    names = [one.name for one in run.task.inputs(run.recipe.data) if one.name in examples.column_names]
+    count = min(_SAMPLE, len(examples))
+    for number in np.linspace(0, len(examples) - 1, count).round().astype(int).tolist():
+        row = examples[number]
+        yield Row({name: row[name] for name in names}, row["where"])
+
+
+def figures_in(folder: Path) -> dict[str, str]:
+    """Return the PNG figures of a folder as `data:` addresses, by title."""
+    found = {path.stem.replace("_", " ").capitalize(): png_address(path) for path in sorted(folder.glob("*.png"))}
+    return {title: address for title, address in found.items() if address}
+
+
+def run_report(run: Run, result: TrainingResult, figures: Mapping[str, str], **more: Any) -> RunReport:
+    """Return a report with these and `more` of its fields."""
+    recipe, evaluation = run.recipe, more.get("evaluation")
+    return RunReport(
+        name=recipe.name,
+        description=recipe.description,
+        result=result,
+        recipe=recipe.to_toml(),
+        figures=figures,
+        commands={} if evaluation is None else _commands(run, evaluation),
+        baselines=_baselines(run.folder),
+        **more,
+    )
+
+
+def _commands(run: Run, evaluation: Evaluation) -> dict[str, str]:
+    """Return the commands that explain examples with mistakes, by their places, where these are files."""
+    if type(run.task).case is Task.case:
+        return {}
+    lists = [evaluation.mistakes, *([evaluation.label_issues] if evaluation.label_issues else [])]
+    found = {}
+    for where in {one.where: None for mistakes in lists for one in mistakes.worst}:
+        row = _ROW.fullmatch(where)
+        name, source = row["file"] if row else where, Path(evaluation.data)
+        path = source if row and source.name == name else source / name
+        number = _number(path, row["kind"], int(row["number"])) if row and path.is_file() else 0
+        if path.is_file() and (number or not row):
+            chosen = ["--row", str(number)] if number else []
+            found[where] = shlex.join(["longspan", "explain", str(run.folder), str(path), *chosen])
+    return found
+
+
+def _number(path: Path, kind: str, number: int) -> int:
+    """Return the number of an example from its row or line in a file; 0 where a line does not say it."""
+    if kind == "row":
+        return number
+    if path.suffix != ".jsonl":
+        return 0
+    with path.open("rb") as lines:
+        return sum(bool(line.strip()) for line in islice(lines, number))
+
+
+def _baselines(folder: Path) -> list[dict[str, Any]]:
+    """Return the baselines of the comparison that a run is a part of, if it is, by name with their scores."""
+    path = folder.absolute().parent / "comparison.json"
+    try:
+        rows = json_object(path).get("baselines") if path.is_file() else []
+    except UserError:
+        return []
+    kept = [row for row in rows if isinstance(row, dict) and "error" not in row] if isinstance(rows, list) else []
+    return [{"baseline": row.get("baseline"), **_flat(row)} for row in kept]
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the scores of a baseline by split and name."""
+    return {
+        f"{split} {name}": value
+        for split in ("validation", "test")
+        if isinstance(row.get(split), Mapping)
+        for name, value in row[split].items()
+    }
+
+
+# Words
 
 #: Words of each class that are shown, and characters, or tokens, on either side of one in its place.
 _SHOWN, _AROUND, _BESIDE = 15, 40, 6

@@ -4,17 +4,19 @@ import dataclasses
 import math
 import tempfile
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from pathlib import Path
 
-from transformers import set_seed
-from transformers.trainer_utils import IntervalStrategy
+from transformers import TrainingArguments, set_seed
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from longspan.machine import peaks
 from longspan.results.forecast import Suggestion
 from longspan.tasks.base.task import Counted, Prepared, Recipe
-from longspan.verbs import budget, starting
-from longspan.verbs.budget import Schedule
+from longspan.training.base import LongspanTrainer
+from longspan.training.deadline import SAVED_BYTES_PER_SECOND, scoring_seconds
+from longspan.verbs import starting
 from longspan.verbs.run_folders import RunFolder, arguments_of
 from longspan.verbs.train import build_model
 from longspan.verbs.trials import CLOCK, MOST_SECONDS, Load, Measured, StepCost, loads, measured
@@ -28,6 +30,70 @@ _VALIDATION = 40.0
 
 _USABLE = 0.8
 """Share of the memory that measuring may take."""
+
+
+def unrecorded(arguments: TrainingArguments, folder: str) -> TrainingArguments:
+    """Return a copy of the arguments for a training that neither scores nor saves nor reports."""
+    trial = copy(arguments)
+    trial.output_dir = folder
+    trial.eval_strategy = trial.logging_strategy = IntervalStrategy.NO
+    trial.save_strategy = SaveStrategy.NO
+    trial.load_best_model_at_end = trial.eval_on_start = trial.push_to_hub = False
+    trial.report_to = []
+    trial.max_steps = -1
+    trial.disable_tqdm = True
+    return trial
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """When a training is validated and saved.
+
+    Attributes:
+        arguments: the arguments of the training.
+        steps_per_epoch: number of optimizer steps in an epoch.
+        averages: whether a mean of checkpoints is tried at the end.
+        save: seconds of saving a checkpoint.
+    """
+
+    arguments: TrainingArguments
+    steps_per_epoch: int
+    averages: bool
+    save: float
+
+    @classmethod
+    def of(cls, trainer: LongspanTrainer, arguments: TrainingArguments) -> "Schedule":
+        """Return that of a trainer, with the arguments that its training will have."""
+        weights = sum(weight.numel() * weight.element_size() for weight in trainer.model.parameters())
+        steps = -(-len(trainer.batch_positions(0)) // arguments.gradient_accumulation_steps)
+        # The weights and AdamW's two moments of each.
+        return cls(arguments, steps, bool(trainer.average_last), 3 * weights / SAVED_BYTES_PER_SECOND)
+
+    def seconds(self, step: float, validation: float, steps: int) -> float:
+        """Return the seconds of a training, given those of a step and of a validation, and the number of steps."""
+        return step * steps + self.validations(steps) * validation + self.saves(steps) * self.save
+
+    def validations(self, steps: int) -> int:
+        """Return the number of validations in and after `steps` steps."""
+        found = self._times(self.arguments.eval_strategy, self.arguments.eval_steps, steps)
+        # A mean of checkpoints is validated, and if it is no better, perhaps the last one again.
+        return found + 2 if found and self.averages else found
+
+    def saves(self, steps: int) -> int:
+        """Return the number of checkpoints."""
+        strategy = self.arguments.save_strategy
+        if strategy == SaveStrategy.BEST:
+            return self.validations(steps)
+        return self._times(strategy, self.arguments.save_steps, steps)
+
+    def _times(self, strategy: str, every: float | None, steps: int) -> int:
+        if strategy == "epoch":
+            return -(-steps // self.steps_per_epoch)
+        if strategy == "steps" and steps:
+            # Below 1 it is a share of all steps, as in `Trainer`.
+            every = every or self.arguments.logging_steps
+            return -(-steps // max(1, math.ceil(steps * every) if every < 1 else int(every)))
+        return 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +215,8 @@ class Cells:
             arguments = arguments_of(recipe, RunFolder(Path(folder, "run"), "new"), False)
             set_seed(arguments.seed)
             model = build_model(recipe, prepared, starting.start_of(recipe), counted)[0]
-            trainer = recipe.task.make_trainer(recipe, model, budget.unrecorded(arguments, folder), prepared)
-            trainer.raise_epochs_to(recipe.options.min_steps)
+            trainer = recipe.task.make_trainer(recipe, model, unrecorded(arguments, folder), prepared)
+            trainer.at_least(recipe.options.min_steps)
             trainer.layer_decay, trainer.average_last = recipe.options.layer_decay, recipe.options.average_last
             found, schedule = loads(trainer), Schedule.of(trainer, arguments)
             epochs = trainer.args.num_train_epochs
@@ -163,7 +229,9 @@ class Cells:
             points, real = measured(trainer, found, self.peak, worthwhile, enough)
             validated = arguments.eval_strategy != IntervalStrategy.NO
             self.peak.mark()
-            validation = budget.validation_seconds(trainer, _VALIDATION, CLOCK) if validated and points else None
+            validation = (
+                scoring_seconds(trainer, trainer.rehearse, _VALIDATION, CLOCK) if validated and points else None
+            )
             cell = Cell(
                 name,
                 length,

@@ -20,7 +20,7 @@ from longspan.mixers.base import Mixer
 from longspan.models.limits import limits
 from longspan.results.forecast import Forecast, RunForecast
 from longspan.tasks.base.task import Prepared, Recipe, check_validation
-from longspan.verbs import budget
+from longspan.training.deadline import check_limits
 from longspan.verbs.cells import Cell, Cells, cheaper_from, fitting
 from longspan.verbs.compare import Changes, planned
 from longspan.verbs.trials import CLOCK, ENOUGH_SECONDS, Load, StepCost, covering, fitted
@@ -87,7 +87,7 @@ class _Planner:
         self.name, self.changes, self.progress = recipe, changes, progress
         self.own = changes.applied(recipe)
         self.own.require_data()
-        budget.check(self.own)
+        check_limits(self.own.options.max_minutes, self.own.training.get("max_steps", -1))
         table, _, name = self.own.task.length_key.partition(".")
         # A task from elsewhere may lack the usual key.
         there = hasattr(self.own.data if table == "data" else self.own.options, name) if name else False

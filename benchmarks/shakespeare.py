@@ -4,13 +4,12 @@
                                      [--model KEY=VALUE ...] [--seed 0] [--picture FILE.png] [--json FILE]
 
 Every model has the same width and depth; the width of its feed-forward networks makes up for what its mixer has fewer
-or more parameters, up to PARAMETERS. With `--minutes`, the number of steps is what fits into the time at the speed of
-each, validations included (`training.max_minutes`); with `--steps`, all make as many. The learning rate rises and falls
-over exactly these steps. The last model is scored on the last tenth of the text, so the score chooses nothing. Softmax
-attention cannot carry its state from segment to segment. It reads segments of the same length one by one, and is scored
-in sliding windows that overlap by half; with `--alone`, so do the others. `--model` sets more for all
-models: `--model forget=input short_convolution=4 position=none`; mixers that cannot forget are not asked to. Runs that
-are finished are not repeated, and unfinished ones go on.
+or more parameters, up to PARAMETERS. With `--minutes`, all have one deadline (`training.max_minutes`), and learning
+rates follow the time; with `--steps`, all make as many. The last model is scored on the last tenth of the text, so the
+score chooses nothing. Softmax attention cannot carry its state from segment to segment. It reads segments of the same
+length one by one, and is scored in sliding windows that overlap by half; with `--alone`, so do the others. `--model`
+sets more for all models: `--model forget=input short_convolution=4 position=none`; mixers that cannot forget are not
+asked to. Runs that are finished are not repeated, and unfinished ones go on.
 """
 
 import argparse

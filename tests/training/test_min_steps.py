@@ -42,14 +42,6 @@ def test_a_training_run_takes_them_and_its_recipe_stays_as_it_was(animals: Path,
     assert written.options.min_steps == 10
 
 
-def test_a_time_budget_may_be_spent_on_them(animals: Path, tmp_path: Path) -> None:
-    tiny = [f"data.path={animals}", "data.tokens=words", "data.vocab_size=60", "model.dim=8", "model.heads=2"]
-    given = [*tiny, "training.num_train_epochs=1", "training.min_steps=10", "training.max_minutes=9"]
-    result = train("movie-reviews", given, run=tmp_path / "run", progress=False)
-    assert result.steps == 12
-    assert recipes.load(str(tmp_path / "run")).training["max_steps"] == 12
-
-
 def test_fewer_than_none_are_refused() -> None:
     with pytest.raises(UserError, match="min_steps must be at least 0, got -1"):
         recipes.load("classify", ["training.min_steps=-1"])

@@ -1,7 +1,6 @@
 """What two processes do together, run by `torchrun`; see `test_two_processes.py`."""
 
 import dataclasses
-import functools
 import gc
 import itertools
 import os
@@ -20,7 +19,7 @@ from longspan import cli, recipes, train
 from longspan.errors import UserError
 from longspan.tasks.base.task import Recipe
 from longspan.training import processes
-from longspan.verbs import budget
+from longspan.training.deadline import Deadline
 from longspan.verbs.train import Interrupted
 
 
@@ -31,7 +30,7 @@ def main(recipe_file: str, folder: Path, as_one: Sequence[str]) -> None:
     gc.freeze()
     recipe = recipes.load(recipe_file, EVERY_THREE)
     fails_before_training_in_one(recipe, folder)
-    plans_together(recipes.load(recipe_file, [*EVERY_THREE, *BUDGET]), folder)
+    ends_at_the_deadline_of_the_first(recipes.load(recipe_file, [*EVERY_THREE, *BUDGET]), folder)
     goes_on_after_a_signal_to_one(recipe, folder)
     goes_on_before_a_damaged_checkpoint(recipe, folder)
     finishes_where_it_was_stopped(recipe, folder)
@@ -60,15 +59,23 @@ def fails_before_training_in_one(recipe: Recipe, folder: Path) -> None:
     assert not (folder / "never").exists()
 
 
-def plans_together(recipe: Recipe, folder: Path) -> None:
-    """The clock of one process is faster; that of the first counts for both."""
-    seconds = itertools.count(step=1 + processes.rank())
-    with patch.object(budget, "planned", functools.partial(budget.planned, clock=lambda: float(next(seconds)))):
+def ends_at_the_deadline_of_the_first(recipe: Recipe, folder: Path) -> None:
+    """The clock of one process is faster; that of the first counts for both, for learning rates too."""
+    seconds, places = itertools.count(step=1 + processes.rank()), []
+    usual = Deadline.on_step_end
+
+    def on_step_end(self: Deadline, *arguments: Any, **options: Any) -> None:
+        places.append(self.place / self.length)
+        usual(self, *arguments, **options)
+
+    with (
+        patch.object(Deadline, "clock", staticmethod(lambda: float(next(seconds)))),
+        patch.object(Deadline, "on_step_end", on_step_end),
+    ):
         result = train(recipe, run=folder / "budget", progress=False)
-    plan = budget.read(folder / "budget")
-    assert plan is not None
-    assert 5 < plan.steps == result.steps < 30
-    assert processes.total([result.steps]) == [2 * result.steps]
+    assert result.stopped == "deadline"
+    assert 5 < len(places) == result.steps < 30
+    assert processes.total(places) == [2 * place for place in places]
 
 
 def goes_on_after_a_signal_to_one(recipe: Recipe, folder: Path) -> None:

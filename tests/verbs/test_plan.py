@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import longspan
@@ -16,8 +17,7 @@ from longspan.report.forecast import forecast_summary
 from longspan.report.wrapping import wrapped
 from longspan.results.forecast import Forecast, Suggestion
 from longspan.training.base import LongspanTrainer
-from longspan.verbs import trials
-from longspan.verbs.trials import Load
+from longspan.verbs.plan import Watch
 
 SETTINGS = ["data.tokens=words", "data.vocab_size=200", "model.dim=16", "model.heads=2", "model.depth=1"]
 SETTINGS += ["model.wide=false", "training.max_minutes=0", "training.per_device_train_batch_size=8"]
@@ -144,35 +144,36 @@ def test_the_command(animals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected data.path=" in capsys.readouterr().err
 
 
-def watch(lengths: list[int], took: Callable[[int], float], enough: float) -> tuple[list[float], bool]:
-    """Return the seconds of steps until a watch stops them, where a step of a length takes that many."""
+def watch(lengths: list[int], took: Callable[[int], float], enough: float) -> tuple[Watch, bool]:
+    """A watch that has seen steps until it stopped them, where a step of a length takes that many seconds."""
     now = [0.0]
-    chosen = [Load(length, length**2) for length in lengths]
-    watch = trials._Watch(chosen, peaks.Peak(), enough, lambda: now[0])
-    watch.on_train_begin()
+    loads = np.array([[1.0, length, length**2] for length in lengths])
+    made = Watch(loads, lambda known, load: load[2] < 50 * known[-1, 2], peaks.Peak(), enough, lambda: now[0])
+    made.on_train_begin()
 
     class Control:
         should_training_stop = False
 
     control: Any = Control()
-    for length in [*(length for length in lengths for _ in range(2)), *(lengths * 50)]:
-        now[0] += took(length)
-        watch.on_step_end(None, None, control)
+    for number in made.order:
+        now[0] += took(lengths[number])
+        made.on_step_end(None, None, control)
         if control.should_training_stop:
             break
-    return watch.seconds, control.should_training_stop
+    return made, control.should_training_stop
 
 
-def test_steps_are_measured_in_rounds_until_there_is_enough() -> None:
-    seconds, stopped = watch([1, 2], lambda length: 0.25 * length, enough=4.0)
-    # The first round takes 1.5 seconds, as it reads each twice, and the others half as long.
+def test_steps_are_measured_in_turns_until_there_is_enough() -> None:
+    seen, stopped = watch([1, 2], lambda length: 0.25 * length, enough=4.0)
+    # Each twice takes 1.5 seconds, and each turn half of that.
     assert stopped
-    assert len(seconds) == 11
-    assert len(watch([1, 2], lambda length: 0.25 * length, enough=0.0)[0]) == 2 * (1 + trials.ROUNDS)
+    assert len(seen.seconds) == 12
+    assert seen.steps()[:, :4].tolist() == [[1, 1, 1, 0.25], [1, 2, 4, 0.5]]
+    assert len(watch([1, 2], lambda length: 0.25 * length, enough=0.0)[0].seconds) == 4
+    assert len(watch([1, 2], lambda length: 5.0 * length, enough=99.0)[0].seconds) == 4
 
 
-def test_a_batch_that_would_take_too_long_is_not_measured() -> None:
-    # Two steps of the third one are expected to take 64 seconds.
-    seconds, stopped = watch([1, 2, 8], lambda length: float(length**2) / 2, enough=1.0)
+def test_a_batch_that_is_not_allowed_ends_the_steps() -> None:
+    seen, stopped = watch([1, 2, 20], lambda length: 1.0, enough=1.0)
     assert stopped
-    assert len(seconds) == 4
+    assert len(seen.seconds) == 4

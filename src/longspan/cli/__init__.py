@@ -212,9 +212,7 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     )
     verb.add_argument("--run", metavar="DIR", type=Path, help="folder for the runs (default: runs/compare-RECIPE)")
     verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
-    verb.add_argument(
-        "--minutes", metavar="N", type=float, default=0.0, help="equal training time for each run, instead of epochs"
-    )
+    verb.add_argument("--minutes", metavar="N", type=float, default=0.0, help="deadline of each run, instead of epochs")
 
     checking.add(add("check", checking.run, "check models of transformers: padding, causality, caches and more"))
 

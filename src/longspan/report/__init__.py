@@ -112,6 +112,8 @@ def stopped(result: TrainingResult) -> str:
     """Say where and why training, of which this is said, ended before its last planned step; "" if it did not."""
     if result.stopped is None:
         return ""
+    if result.stopped == "deadline":
+        return f"ended at its deadline after epoch {result.epochs:.4g} (step {count(result.steps)})"
     place = f"epoch {result.epochs:.4g} (step {count(result.steps)} of {count(result.planned_steps)})"
     kept = "" if result.kept_epoch is None else f"; the model kept is that after epoch {result.kept_epoch:.4g}"
     if result.stopped == "early":

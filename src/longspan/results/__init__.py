@@ -28,9 +28,10 @@ class TrainingResult(Result, Generic[S]):
         kept_epoch: The epoch whose model was kept.
         steps: Optimizer steps taken.
         epochs: Epochs trained.
-        planned_steps: Optimizer steps that were planned.
+        planned_steps: Optimizer steps that were planned; with "deadline", those that were taken.
         stopped: Why fewer steps were taken than planned. "early": validation scores no longer improved. "interrupted":
-            training was stopped, and `finish` made a complete run of its last checkpoint.
+            training was stopped, and `finish` made a complete run of its last checkpoint. "deadline": no more steps fit
+            into `training.max_minutes`.
         processes: How many processes shared the training.
         tokens_per_second: Real tokens of all processes per second of training; evaluation and saving not counted. This
             and `seconds` are over all sessions of a run that was resumed.
@@ -61,7 +62,7 @@ class TrainingResult(Result, Generic[S]):
     details: dict[str, Any] = field(default_factory=dict, metadata=merged())
     epochs: float = 0.0
     planned_steps: int = 0
-    stopped: Literal["early", "interrupted"] | None = None
+    stopped: Literal["early", "interrupted", "deadline"] | None = None
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], kind: type[S]) -> Self:

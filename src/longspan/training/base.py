@@ -121,6 +121,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         processor: what is saved with each checkpoint, so that it can be used by itself; None for nothing.
         finishing: whether the run ends with the checkpoint that it is resumed from, without further steps.
         scored: the validation scores by the step after which they were measured, since this process started.
+        scores_again: whether final scores of the validation split are other ones than those during training.
+        expected_steps: number of steps that are expected by the deadline of a time budget; 0 without one.
         layer_decay: factor of the learning rate for each layer above a parameter.
         average_last: number of checkpoints in the mean that `average` takes; 0 for none.
         averaged: result of `average`, once it was called.
@@ -131,6 +133,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
 
     control: TrainerControl
     optimizer: Any
+    scores_again = False
 
     def __init__(self, *args: Any, callbacks: Sequence[Any] | None = None, **kwargs: Any) -> None:
         self.sessions = Sessions()
@@ -145,9 +148,11 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         self.masks: Sequence[str] = ("attention_mask",)
         self.finishing = False
         self.scored: dict[int, S] = {}
+        self.expected_steps = 0
         self.layer_decay = 1.0
         self.average_last = 0
         self.averaged: Averaged | None = None
+        self._rehearses = False
         self._plain_loss: Tensor | None = None
         self._resumed_from: Path | None = None
         # The step of the weights that the model has now; None in training.
@@ -170,22 +175,36 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
     def batch_positions(self, epoch: int) -> list[int]:
         """Number of positions, padding included, in each batch of an epoch in this process, in order.
 
-        Only the ratios matter: time budgets are planned by them. By default, all batches have the same size.
+        Only the ratios matter: training runs are planned by them. By default, all batches have the same size.
         """
         return [1] * len(self.get_train_dataloader())
 
     def rehearse(self, dataset: Dataset) -> None:
-        """Do the work of scoring a data set, to see what it costs; by default, `score` it."""
+        """Do the work of scoring a data set during training, to see what it costs; by default, `score` it."""
         self.score(dataset)
 
-    def validation_sizes(self) -> np.ndarray:
-        """Work of scoring each validation example, (n,): its `length`, or 1 where it has none.
+    def rehearse_final(self, dataset: Dataset) -> None:
+        """Do the work of the final scores of a data set; by default, that during training."""
+        self.rehearse(dataset)
 
-        Only the ratios matter: time budgets are planned by them.
+    @contextlib.contextmanager
+    def rehearsing(self) -> Iterator[None]:
+        """Show and remember nothing of what is rehearsed in the `with` block."""
+        hidden, self.args.disable_tqdm = self.args.disable_tqdm, True
+        self._rehearses = True
+        try:
+            yield
+        finally:
+            self._rehearses, self.args.disable_tqdm = False, hidden
+
+    def scoring_sizes(self, dataset: Dataset) -> np.ndarray:
+        """Work of scoring each example of a data set, (n,): its `length`, or 1 where it has none.
+
+        Only the ratios matter: deadlines are kept by them.
         """
-        rows = len(self.eval_dataset)
-        has_length = "length" in self.eval_dataset.column_names
-        return np.asarray(self.eval_dataset["length"][:]) if has_length else np.ones(rows, dtype=np.int64)
+        if "length" in dataset.column_names:
+            return np.asarray(dataset["length"][:])
+        return np.ones(len(dataset), dtype=np.int64)
 
     def per_token_columns(self) -> Sequence[str]:
         """Columns with a value for each token: `rehearse` bears rows whose ends are cut off all of these.
@@ -433,7 +452,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         """Keep what compares the parts of the model on a data set; it is called, if at all, when training is over."""
         if dataset is self.eval_dataset:
             self._parts[self.state.global_step if self._loaded_step is None else self._loaded_step] = compare
-        else:
+        elif not self._rehearses:
             self._test_parts = compare
 
     def details(self) -> dict[str, Any]:

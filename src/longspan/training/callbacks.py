@@ -51,6 +51,7 @@ class TokensPerSecond(TrainerCallback):
             # All processes have about the same number of tokens.
             rate = tokens_per_second(self.trainer, self.started) * processes.count()
             last = "" if self._losses.last is None else f", loss {self._losses.last:.3f}"
+            self.bar.total = self.trainer.expected_steps or state.max_steps
             self.bar.set_postfix_str(f"{rate:,.0f} tokens/s{last}", refresh=False)
             self.bar.update(state.global_step - self.bar.n)
 

@@ -1,6 +1,5 @@
 """Training on documents of any length, and scoring them, in batches of similar length."""
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -92,7 +91,6 @@ class LengthTrainer(LongspanTrainer[S]):
         self.output, self.drawn = output, drawn
         self.measure = measure
         frozen = self.model.frozen_encoder if isinstance(self.model, LongspanPreTrainedModel) else None
-        self._rehearsing = False
         self.encoder_outputs = None if frozen is None else EncoderOutputs(frozen)
         if len(self.train_dataset) < self.args.world_size:
             raise UserError(
@@ -126,8 +124,8 @@ class LengthTrainer(LongspanTrainer[S]):
         """Return the lengths by which rows of a data set are batched, `(n,)` or `(n, 2)`."""
         return lengths(dataset)
 
-    def validation_sizes(self) -> np.ndarray:
-        return self.lengths(self.eval_dataset).reshape(len(self.eval_dataset), -1).sum(1)
+    def scoring_sizes(self, dataset: Dataset) -> np.ndarray:
+        return self.lengths(dataset).reshape(len(dataset), -1).sum(1)
 
     def score(self, dataset: Dataset) -> S:
         """Return the scores that `measure` computes from the outputs for a data set. All processes share the work."""
@@ -140,17 +138,7 @@ class LengthTrainer(LongspanTrainer[S]):
 
     def rehearse(self, dataset: Dataset) -> None:
         """Compute the outputs for a data set; a part of one might have no scores."""
-        with self.rehearsing():
-            self.outputs(dataset)
-
-    @contextlib.contextmanager
-    def rehearsing(self) -> Iterator[None]:
-        """Replace the outputs of a frozen encoder, which rehearsed data lack, by others."""
-        self._rehearsing = True
-        try:
-            yield
-        finally:
-            self._rehearsing = False
+        self.outputs(dataset)
 
     def rows(self, dataset: Dataset, columns: list[str]) -> Rows:
         """Return what the model reads of a data set, with the outputs of its encoder if that is frozen."""
@@ -162,7 +150,8 @@ class LengthTrainer(LongspanTrainer[S]):
         if self.encoder_outputs is None:
             return rows
         stored = self.encoder_outputs
-        return stored.stand_ins(rows, dataset) if self._rehearsing else stored.beside(rows, dataset)
+        # What is rehearsed is a part of a data set, of which nothing is stored.
+        return stored.stand_ins(rows, dataset) if self._rehearses else stored.beside(rows, dataset)
 
     def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
         """Return the model's outputs for a data set, (n, ...): see the function `outputs`."""

@@ -25,7 +25,8 @@ from longspan.results.outputs import folder_in, write_json, write_text
 from longspan.results.parts import Parts, mean_of
 from longspan.results.scores import Scores
 from longspan.tasks.base.task import Baseline, Recipe, Task
-from longspan.verbs import budget, fitting, report_contents
+from longspan.training.deadline import check_limits
+from longspan.verbs import fitting, report_contents
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
 """What the metrics.json of runs and of baselines say besides scores."""
@@ -66,8 +67,8 @@ def compare(
             "nb" for documents with one class, "ngram" for language models. For a model of sentence embeddings,
             "embeddings:MODEL" with its name or folder. Each is fitted once, to the same splits; settings of model and
             training do not matter to it.
-        minutes: Time for the training of each run, validations included, instead of a number of epochs or steps: see
-            `training.max_minutes`. Only `training.num_train_epochs` among `overrides` still is a limit. 0 is no limit.
+        minutes: Deadline of each run, as `training.max_minutes`, instead of a number of epochs or steps. Only
+            `training.num_train_epochs` among `overrides` still is a limit. 0 is no deadline.
         allow_imports: Packages or modules that dotted paths may import.
         settings: Keys of the recipe by their names, as for `longspan.train`.
 
@@ -154,7 +155,7 @@ def planned(
     overrides = changes.told(recipe, base.task)
     if minutes:
         base = _with_budget(base, minutes, overrides)
-    budget.check(base)
+    check_limits(base.options.max_minutes, base.training.get("max_steps", -1))
     plan = [(name, seed, _recipe(base, name, seed)) for seed in range(seeds) for name in names]
     for *_, wanted in plan:
         wanted.task.check(wanted.model)
@@ -177,7 +178,7 @@ def _compared_in(
         _check_settings(place, needs[name])
     for name, seed, wanted in plan:
         run_dir = folder / f"{name}-{seed}"
-        _check_settings(run_dir, budget.recorded(wanted, run_dir))
+        _check_settings(run_dir, wanted)
     counted = []
     for number, (name, does) in enumerate(((name, found.summary()) for name, found in kinds.items()), 1):
         made = ComparedBaseline(name, does, str(places[name]))

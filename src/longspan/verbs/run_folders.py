@@ -24,7 +24,6 @@ from longspan.training import checkpoints, processes
 from longspan.training.arguments import Arguments
 from longspan.training.requirements import check_packages
 from longspan.training.stopping import check_early_stopping
-from longspan.verbs.budget import Plan
 
 CHECKPOINTS = "checkpoints"
 
@@ -151,15 +150,13 @@ class RunFolder:
                 raise UserError(f"{self.path} is not a run folder, so it is not overwritten; name another with --run.")
             self._check_own_data(recipe)
 
-    def open(self, recipe: Recipe, plan: Plan | None, asked: Recipe, steps: Callable[[], int]) -> Path | None:
+    def open(self, recipe: Recipe, steps: Callable[[], int]) -> Path | None:
         """Write down what is trained in the claimed folder, in place of anything that is overwritten.
 
         All processes call this.
 
         Args:
             recipe: The recipe as it is trained.
-            plan: The steps planned for its time budget, if they were planned now.
-            asked: The recipe without the steps of an earlier plan.
             steps: Called for the number of steps that a resumed run takes in all.
 
         Returns:
@@ -175,29 +172,28 @@ class RunFolder:
         with processes.agreed():
             if processes.rank() == 0:
                 if self.start == "resume" and checkpoint is not None:
-                    self._check_steps(steps(), checkpoints.planned_steps(checkpoint), asked)
+                    self._check_steps(steps(), checkpoints.planned_steps(checkpoint), recipe)
                 if self.start == "finish" and checkpoint is None:
                     raise UserError(
                         f"expected a checkpoint to finish in {self.checkpoints}, got none; start again with --resume, "
                         "which keeps the run folder, or --overwrite."
                     )
-                self._write(recipe, plan)
+                self._write(recipe)
         return checkpoint
 
-    def _check_steps(self, total: int, planned: int, asked: Recipe) -> None:
+    def _check_steps(self, total: int, planned: int, recipe: Recipe) -> None:
         """Raise UserError unless a run takes as many steps as planned before, or more if it is finished."""
         result = self._result()
         finished = result is not None and result.get("stopped") != "interrupted"
         if total < planned or (finished and total == planned):
-            minutes, most = asked.options.max_minutes, asked.training.get("max_steps", -1)
-            said = f"max_steps={most}" if most > 0 else f"num_train_epochs={asked.training['num_train_epochs']}"
-            said = f"max_minutes={minutes:g}" if minutes else said
+            most = recipe.training.get("max_steps", -1)
+            said = f"max_steps={most}" if most > 0 else f"num_train_epochs={recipe.training['num_train_epochs']}"
             raise UserError(
                 f"expected {'more than' if finished else 'at least'} the {planned:,} steps that were planned for the "
                 f"run in {self.path} before, got {total:,} from training.{said}; raise it."
             )
 
-    def _write(self, recipe: Recipe, plan: Plan | None) -> None:
+    def _write(self, recipe: Recipe) -> None:
         if not self.continues:
             if self.start == "new":
                 self._check_still_empty()
@@ -208,8 +204,6 @@ class RunFolder:
             for path in self.path.glob(f"{UNFINISHED}*"):
                 _remove(path)
         if self.start != "finish":
-            if plan is not None:
-                plan.write(self.path)
             write_text(self.path / "recipe.toml", recipe.to_toml())
         if not self.continues:
             write_json(self.path / "environment.json", environment())
@@ -289,6 +283,12 @@ class RunFolder:
             more = "continue it with --resume" if interrupted else longer
             raise UserError(
                 f"the run in {self.path} is finished; see {self.path / 'metrics.json'}, {more}, or --overwrite it."
+            )
+        minutes = recipe.options.max_minutes
+        if result.get("stopped") == "deadline" and minutes and minutes == before.options.max_minutes:
+            raise UserError(
+                f"expected a larger training.max_minutes for the run in {self.path}, which ended at its deadline, got "
+                f"{minutes:g}; raise it."
             )
         last = checkpoints.last_checkpoint(self.checkpoints)
         step = result.get("steps")

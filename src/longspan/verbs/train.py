@@ -29,9 +29,10 @@ from longspan.tasks.base.task import Counted, Prepared, Recipe, Run, check_valid
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
+from longspan.training.deadline import Deadline, check_limits
 from longspan.training.depths import freeze
 from longspan.training.stopping import EarlyStopping
-from longspan.verbs import budget, report_contents, starting
+from longspan.verbs import report_contents, starting
 from longspan.verbs.run_folders import UNFINISHED, RunFolder, arguments_of
 from longspan.verbs.trained import TrainedRun, trained
 
@@ -96,10 +97,9 @@ def train(
         return trained(_train(loaded, folder, progress))
 
 
-def _train(asked: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
+def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
     began = time.perf_counter()
-    budget.check(asked)
-    recipe = budget.recorded(asked, folder.path) if folder.continues else asked
+    check_limits(recipe.options.max_minutes, recipe.training.get("max_steps", -1))
     processes.connect()
     arguments = arguments_of(recipe, folder, progress)
     with folder.claimed(recipe):
@@ -107,12 +107,14 @@ def _train(asked: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
         trainer = _make_trainer(ready, arguments, began)
         trainer.finishing = folder.start == "finish"
         # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next one.
-        checkpoint = folder.open(ready.recipe, ready.plan, asked, partial(_total_steps, trainer))
-        early = _learn(trainer, ready.recipe, checkpoint, progress)
-        result = _result(trainer, ready, folder, early)
+        checkpoint = folder.open(recipe, partial(_total_steps, trainer))
+        minutes, test = recipe.options.max_minutes, ready.prepared.splits.get("test")
+        deadline = Deadline(trainer, minutes, test) if minutes and not trainer.finishing else None
+        early = _learn(trainer, recipe, deadline, checkpoint, progress)
+        result = _result(trainer, ready, folder, early, deadline)
         with processes.agreed():
             if processes.rank() == 0:
-                _write_run(folder.path, trainer, ready.prepared, ready.recipe, result)
+                _write_run(folder.path, trainer, ready.prepared, recipe, result)
                 if arguments.push_to_hub:
                     trainer.push_to_hub()
         return result
@@ -123,8 +125,7 @@ class _Ready:
     """Data and a model, before anything is written.
 
     Attributes:
-        recipe: With the planned steps in place of a time budget.
-        plan: Where those are from, if there is a budget.
+        recipe: The recipe.
         prepared: The data.
         model: The model.
         words: For how many tokens the recipe has word vectors, if any.
@@ -132,7 +133,6 @@ class _Ready:
     """
 
     recipe: Recipe
-    plan: budget.Plan | None
     prepared: Prepared
     model: PreTrainedModel
     words: int | None
@@ -140,17 +140,14 @@ class _Ready:
 
 
 def _get_ready(recipe: Recipe, arguments: TrainingArguments) -> _Ready:
-    """Read the data, build the model and, with a time budget, plan the steps."""
+    """Read the data and build the model."""
     start_run = processes.in_each(lambda: starting.start_of(recipe))
     prepared = processes.in_turn(lambda: _prepare(recipe))
     set_seed(arguments.seed)
     model, words, begun = processes.in_each(lambda: build_model(recipe, prepared, start_run))
     # Its weights are copied; the rest of it takes memory.
     del start_run
-    recipe, plan = budget.planned(recipe, model, arguments, prepared)
-    if plan is not None:
-        arguments.max_steps = plan.steps
-    return _Ready(recipe, plan, prepared, model, words, begun)
+    return _Ready(recipe, prepared, model, words, begun)
 
 
 def _make_trainer(ready: _Ready, arguments: TrainingArguments, began: float) -> LongspanTrainer:
@@ -163,7 +160,9 @@ def _make_trainer(ready: _Ready, arguments: TrainingArguments, began: float) -> 
     return trainer
 
 
-def _learn(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path | None, progress: bool) -> EarlyStopping | None:
+def _learn(
+    trainer: LongspanTrainer, recipe: Recipe, deadline: Deadline | None, checkpoint: Path | None, progress: bool
+) -> EarlyStopping | None:
     """Train, and return what may have stopped it early."""
     if processes.rank():
         # Different rows need different dropout.
@@ -171,8 +170,9 @@ def _learn(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path | None, pr
     bar = _add_callbacks(trainer, recipe.task.scores, progress)
     patience = recipe.options.early_stopping_patience
     early = EarlyStopping(patience) if patience else None
-    if early:
-        trainer.add_callback(early)
+    for callback in (early, deadline):
+        if callback:
+            trainer.add_callback(callback)
     with StopOnSignal() as stop:
         trainer.add_callback(stop)
         bar.started = time.perf_counter()
@@ -190,7 +190,9 @@ def _learn(trainer: LongspanTrainer, recipe: Recipe, checkpoint: Path | None, pr
     return early
 
 
-def _result(trainer: LongspanTrainer, ready: _Ready, folder: RunFolder, early: EarlyStopping | None) -> TrainingResult:
+def _result(
+    trainer: LongspanTrainer, ready: _Ready, folder: RunFolder, early: EarlyStopping | None, deadline: Deadline | None
+) -> TrainingResult:
     scores, begun = _final_scores(trainer, ready.prepared), ready.begun
     trainer.count_sessions()
     return TrainingResult(
@@ -202,7 +204,7 @@ def _result(trainer: LongspanTrainer, ready: _Ready, folder: RunFolder, early: E
         steps=trainer.state.global_step,
         epochs=trainer.state.epoch,
         planned_steps=trainer.state.max_steps,
-        stopped=_stopped(trainer, early),
+        stopped="deadline" if deadline is not None and deadline.reached else _stopped(trainer, early),
         processes=processes.count(),
         tokens_per_second=trainer.sessions.tokens_per_second(),
         padding_fraction=trainer.padding_fraction(),

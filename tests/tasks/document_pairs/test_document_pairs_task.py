@@ -157,7 +157,10 @@ def test_batches_have_documents_of_similar_lengths_on_both_sides(tmp_path: Path)
     batch = next(iter(trainer.get_train_dataloader()))
     assert {"input_ids", "attention_mask", "second_ids", "second_mask", "labels"} == batch.keys()
     assert not trainer.per_token_columns()
-    assert trainer.validation_sizes().tolist() == lengths(prepared.splits["validation"]).sum(1).tolist()
+    assert (
+        trainer.scoring_sizes(prepared.splits["validation"]).tolist()
+        == lengths(prepared.splits["validation"]).sum(1).tolist()
+    )
 
 
 def test_a_pair_without_a_document_is_a_bad_row(run: TrainedRun, tmp_path: Path) -> None:

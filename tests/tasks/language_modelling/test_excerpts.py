@@ -129,7 +129,8 @@ def test_time_budgets_count_what_is_scored(task: str, tmp_path: Path, monkeypatc
     prepared = recipe.task.prepare(recipe)
     model = recipe.task.build_model(recipe, prepared)
     arguments = TrainingArguments(output_dir=str(tmp_path / "out"), use_cpu=True, report_to=[])
-    sizes = recipe.task.make_trainer(recipe, model, arguments, prepared).validation_sizes()
+    trainer = recipe.task.make_trainer(recipe, model, arguments, prepared)
+    sizes = trainer.scoring_sizes(prepared.splits["validation"])
     # Of 8 documents, 6 are cut to 30 tokens, and the others are not read.
     assert sorted(sizes.tolist()) == [0, 0, *[30] * 6]
 

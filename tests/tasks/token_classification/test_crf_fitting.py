@@ -274,13 +274,13 @@ def test_a_run_with_both_parts(tmp_path: Path) -> None:
     assert "parts" not in json.loads((tmp_path / "without/metrics.json").read_text())
 
 
-def test_a_planned_run_continues_with_the_same_wide_part(tmp_path: Path) -> None:
+def test_a_run_with_more_epochs_continues_with_the_same_wide_part(tmp_path: Path) -> None:
     for split, number, first in (("train", 30, 0), ("dev", 6, 60)):
         write_columns(tmp_path / f"{split}.txt", number, first)
     overrides = [f"data.path={tmp_path}", *SMALL, "training.max_minutes=2", "training.num_train_epochs=1"]
     train(recipes.load("ner", overrides), run=tmp_path / "run", progress=False)
     before = load_file(tmp_path / "run/model.safetensors")
-    train(tmp_path / "run", ["training.max_steps=4"], resume=True, progress=False)
+    train(tmp_path / "run", ["training.num_train_epochs=2"], resume=True, progress=False)
     after = load_file(tmp_path / "run/model.safetensors")
     assert len(before["wide.keys"]) > 100
     for name in ("keys", "weight", "transitions", "spelling"):

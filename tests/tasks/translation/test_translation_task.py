@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,19 @@ import torch
 from fake_hub import FakeHub
 from phrases import phrases, write_phrases
 from target_tasks import QUICK, TINY
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, Trainer
 
 from longspan import UserError, compare, evaluate, export, predict, recipes, train
 from longspan.cli import main
 from longspan.data.text.processor import tokenizer_of
 from longspan.results import TrainingResult
 from longspan.tasks.base.seq2seq import search
+from longspan.tasks.base.seq2seq.trainer import TargetTrainer
 from longspan.tasks.translation.scores import TranslationScores
 from longspan.tasks.translation.task import TranslationPrediction
 from longspan.testing import check_task
 from longspan.training.base import push_run
+from longspan.training.deadline import Deadline
 from longspan.verbs.runs import load_run
 from longspan.verbs.trained import TrainedRun, load
 
@@ -36,6 +39,37 @@ def test_the_task_keeps_its_promises(tmp_path: Path) -> None:
     more = ["training.learning_rate=0.01", "training.beams=2", "training.bpe_dropout=0.2"]
     more += ["data.shared_vocabulary=false", "data.target_vocab_size=300"]
     check_task("translation", data, [*TINY, *more])
+
+
+@pytest.mark.parametrize("evaluates", ["epoch", "no"])
+def test_time_is_reserved_for_the_search_of_final_scores(
+    evaluates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new model writes texts without an end: its search takes ten times as long as that of a trained one."""
+    now, usual, step = [0.0], TargetTrainer._scores, Trainer.training_step
+
+    def training_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        now[0] += 0.25
+        return step(self, *args, **kwargs)
+
+    def scores(self: Any, dataset: Any, some: Any, how: Any, *, intervals: bool) -> Any:
+        slow = 10 if self.state.global_step < 10 else 1
+        now[0] += 0.1 * slow * len(some) * how.beams + 0.01 * len(dataset)
+        return usual(self, dataset, some, replace(how, most=4), intervals=False)
+
+    monkeypatch.setattr(Trainer, "training_step", training_step)
+    monkeypatch.setattr(TargetTrainer, "_scores", scores)
+    monkeypatch.setattr(Deadline, "clock", staticmethod(lambda: now[0]))
+    more = ["training.max_minutes=0.5", "training.num_train_epochs=99", "training.beams=2", "data.test_fraction=0.1"]
+    more += [
+        "training.translated_examples=4",
+        f"training.eval_strategy={evaluates}",
+        "training.per_device_train_batch_size=8",
+    ]
+    data = write_phrases(tmp_path / "phrases.jsonl", 200)
+    result = train(recipe(data, *more), run=tmp_path / "run", progress=False)
+    assert result.stopped == "deadline"
+    assert 0.8 * 30 < now[0] < 1.15 * 30
 
 
 @pytest.fixture(scope="module")

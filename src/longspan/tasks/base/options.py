@@ -65,7 +65,9 @@ class TrainingOptions:
         "split; keeps N + 1 checkpoints on disk; 0 for no mean",
     )
     max_minutes: float = option(
-        0.0, "limit on training time, evaluations included, in addition to num_train_epochs; 0 for no limit"
+        0.0,
+        "deadline: minutes from the first step to the end of the run, final scores and report included; "
+        "num_train_epochs may end it earlier; 0 for no deadline",
     )
 
     def __post_init__(self) -> None:
@@ -86,7 +88,7 @@ class TrainingOptions:
             )
         if not 0 <= self.max_minutes < math.inf:
             raise UserError(
-                f"expected training.max_minutes to be at least 0 (no limit), got {self.max_minutes}; set another."
+                f"expected training.max_minutes to be at least 0 (no deadline), got {self.max_minutes}; set another."
             )
 
 

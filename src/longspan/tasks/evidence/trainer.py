@@ -45,8 +45,7 @@ class EvidenceTrainer(LengthTrainer[EvidenceScores]):
         return ()
 
     def rehearse(self, dataset: Dataset) -> None:
-        with self.rehearsing():
-            self._logits(dataset)
+        self._logits(dataset)
 
     def validation_scores(self) -> EvidenceScores:
         scores = super().validation_scores()

@@ -159,8 +159,8 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         self.remember_parts(dataset, lambda: found)
         return excerpt_scores(dataset, scored, losses[:, 0])
 
-    def validation_sizes(self) -> np.ndarray:
-        return excerpt(self.eval_dataset["length"][:], self.max_eval_tokens)
+    def scoring_sizes(self, dataset: Dataset) -> np.ndarray:
+        return excerpt(dataset["length"][:], self.max_eval_tokens)
 
     def rehearse(self, dataset: Dataset) -> None:
         if self._wide is not None:

@@ -172,8 +172,8 @@ class MaskedTrainer(LongspanTrainer[MaskedScores]):
         given = {name: tensor for name, tensor in inputs.items() if name != "attention_mask"}
         return super().compute_loss(model, given, return_outputs, num_items_in_batch)
 
-    def validation_sizes(self) -> np.ndarray:
-        lengths = np.asarray(self.eval_dataset["length"][:])
+    def scoring_sizes(self, dataset: Dataset) -> np.ndarray:
+        lengths = np.asarray(dataset["length"][:])
         return np.minimum(lengths, excerpt(lengths, self.max_eval_tokens))
 
     def score(self, dataset: Dataset) -> MaskedScores:

@@ -67,11 +67,10 @@ class TokenTrainer(LengthTrainer[TokenScores]):
         if self.model.wide is None:
             super().rehearse(dataset)
             return
-        with self.rehearsing():
-            words = combining.said(self.model, dataset, self.outputs(dataset, "parts"))
-            combining.best_scales(self.model, words)
-            for scales in combining.ALONE.values():
-                combining.tags(self.model, words, scales)
+        words = combining.said(self.model, dataset, self.outputs(dataset, "parts"))
+        combining.best_scales(self.model, words)
+        for scales in combining.ALONE.values():
+            combining.tags(self.model, words, scales)
 
     def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
         """Return the numbers of the labels that the model gives to all tokens of a data set, or the outputs "parts"."""

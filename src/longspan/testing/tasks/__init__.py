@@ -10,6 +10,7 @@ from longspan.testing.tasks.promises import (
     bad_rows_keep_their_place,
     counts_copies,
     declares_itself,
+    ends_at_its_deadline,
     evaluates_as_in_training,
     explains_or_says_why_not,
     formats_take_every_prediction,
@@ -25,7 +26,6 @@ from longspan.testing.tasks.promises import (
     resumes_to_the_same_weights,
     says_what_it_leaves_out,
     trains,
-    trains_within_a_time_budget,
     what_comes_meanwhile_is_kept,
 )
 from longspan.testing.tasks.subject import Subject
@@ -35,7 +35,7 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
     "declarations": (declares_itself, refuses_unknown_options, recipe_survives_its_file),
     "scores": (trains, evaluates_as_in_training),
     "resume": (resumes_to_the_same_weights,),
-    "time budget": (trains_within_a_time_budget,),
+    "time budget": (ends_at_its_deadline,),
     "plans": (plans_the_run_without_training,),
     "links": (outputs_replace_links,),
     "locks": (one_training_run_at_a_time, what_comes_meanwhile_is_kept),

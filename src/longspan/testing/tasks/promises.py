@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import itertools
 import json
 import math
 import shutil
@@ -19,12 +20,13 @@ from longspan.explanations.methods import METHODS
 from longspan.machine import imports, locks
 from longspan.machine.printing import json_text
 from longspan.report.run_report import RunReport
+from longspan.results import TrainingResult
 from longspan.results.mistakes import MOST, Mistakes
 from longspan.results.parts import BOTH, Parts
 from longspan.results.scores import Scores
 from longspan.tasks.base.case import explained
 from longspan.testing.tasks.subject import Subject, need, same
-from longspan.verbs import budget
+from longspan.training.deadline import Deadline
 from longspan.verbs.evaluate import evaluate
 from longspan.verbs.plan import plan
 from longspan.verbs.predict import predict
@@ -115,21 +117,28 @@ def _check_parts(what: str, details: Mapping[str, Any], scores: Scores) -> None:
     )
 
 
-def trains_within_a_time_budget(subject: Subject) -> None:
-    """With `training.max_minutes`, a run is planned, trained, and written with a fixed number of steps."""
-    # Both epochs fit, however slow the machine is.
-    recipe = subject.recipe(["training.max_minutes=2"])
-    result = train(recipe, run=subject.folder / "budget", progress=False, allow_imports=subject.consent)
-    plan = budget.read(Path(result.folder))
-    need(plan is not None, "a run with a time budget must write plan.json")
-    assert plan is not None
-    need(plan.steps == result.steps > 0, f"{plan.steps} steps were planned, but {result.steps} were taken")
+def ends_at_its_deadline(subject: Subject) -> None:
+    """With `training.max_minutes`, a run ends at its deadline, and can be given more time."""
+    run, usual = subject.folder / "budget", Deadline.clock
+    seconds = itertools.count()
+
+    def trained(minutes: float, **options: Any) -> TrainingResult:
+        recipe = subject.recipe([f"training.max_minutes={minutes}", "training.num_train_epochs=1000"])
+        return train(recipe, run=run, progress=False, allow_imports=subject.consent, **options)
+
+    try:
+        # A second passes whenever somebody looks at the clock, however fast the machine is.
+        Deadline.clock = staticmethod(lambda: float(next(seconds)))  # type: ignore[method-assign]
+        first = trained(0.5)
+        more = trained(1, resume=True)
+    finally:
+        Deadline.clock = staticmethod(usual)  # type: ignore[method-assign]
+    for result in (first, more):
+        need(result.stopped == "deadline", f"a run must end at its deadline, but it was stopped by {result.stopped}")
+    need(0 < first.steps < more.steps, f"with more time there must be more steps, not {first.steps} and {more.steps}")
     with imports.allow(*subject.consent):
-        written = recipes.load(str(Path(result.folder, "recipe.toml")))
-    need(
-        written.training["max_steps"] == plan.steps and not written.options.max_minutes,
-        "the recipe of a run with a time budget must have the planned steps in place of the budget",
-    )
+        written = recipes.load(str(run / "recipe.toml"))
+    need(written.options.max_minutes == 1, "the recipe of a run must have its time budget")
 
 
 def counts_copies(subject: Subject) -> None:

@@ -131,6 +131,7 @@ class TargetTrainer(PairTrainer[S]):
     """
 
     drawn: DrawnPairs | None
+    scores_again = True
 
     def __init__(
         self,
@@ -165,6 +166,9 @@ class TargetTrainer(PairTrainer[S]):
     def rehearse(self, dataset: Dataset) -> None:
         share = len(dataset) * min(1.0, self.searched_examples / len(self.eval_dataset))
         self._quick_scores(dataset, max(1, round(share)))
+
+    def rehearse_final(self, dataset: Dataset) -> None:
+        self._scores(dataset, dataset, self.how, intervals=True)
 
     def validation_scores(self) -> S:
         # Those during training are of a part.

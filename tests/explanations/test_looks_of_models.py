@@ -57,20 +57,24 @@ def test_rows_are_named_by_layer_and_head_or_slot() -> None:
 
 @pytest.mark.parametrize("share", [False, True])
 def test_each_layer_shows_what_its_mixer_reads(share: bool) -> None:
-    """The mixer's own output follows from its look, at what the model gave it."""
+    """The look of its mixer at what the model gave it."""
     model = model_of(mixers=["additive"], depth=2, share_layers=share)
-    question, read = question_of(model), list[tuple[Tensor, Tensor, Tensor]]()
+    question, read = question_of(model), list[tuple[Tensor, Tensor]]()
     blocks = model.base_model.backbone.layers
     handles = [
-        mixer.register_forward_hook(lambda _, given, y: read.append((*given[:2], y)))
+        mixer.register_forward_hook(lambda _, given, y: read.append(given[:2]))
         for mixer in dict.fromkeys(block.mixer for block in blocks)
     ]
-    found = looks(model, question.batch, at=7)
-    assert len(found) == len(read) == 2
-    for block, look, (x, mask, y) in zip(blocks, found, read, strict=True):
-        torch.testing.assert_close(block.mixer.reproduce(x, mask, look), y[:, 7])
+    model(**question.batch)
     for handle in handles:
         handle.remove()
+    found = looks(model, question.batch, at=7)
+    assert len(found) == len(read) == 2
+    for block, look, given in zip(blocks, found, read, strict=True):
+        expected = block.mixer.look(*given, at=7)
+        assert look.weights.keys() == {"alpha", "beta"}
+        for name, weights in look.weights.items():
+            torch.testing.assert_close(weights, expected.weights[name])
     assert not any(block.mixer._forward_pre_hooks for block in blocks)
 
 

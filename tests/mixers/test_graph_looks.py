@@ -1,4 +1,4 @@
-"""Weights of edges: outputs of all nodes follow from them, and no matrix of all pairs of nodes is made."""
+"""What nodes read: their outputs follow from it, and no matrix of all pairs of nodes is made."""
 
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from longspan.errors import UserError
 from longspan.mixers.graph import Edges, Graph
 from longspan.ops.edges import batch_edges, edge_attention_naive, edge_weights
+from longspan.ops.heads import weighted
 
 FORMS: list[dict[str, Any]] = [
     {},
@@ -21,40 +22,21 @@ FORMS: list[dict[str, Any]] = [
 ]
 
 
-def pooled(mixer: Graph, x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
-    """Return the outputs of all nodes, edge by edge: each source's values, times the weight of the edge."""
-    values = mixer.value(x).unflatten(2, (HEADS, -1))
-    mixed = torch.zeros_like(values)
-    for (row, source, target), weight in zip(edges.T.tolist(), weights, strict=True):
-        mixed[row, target] += weight.unsqueeze(1) * values[row, source]
-    y: Tensor = mixer.output(mixed.flatten(2))
-    return y
-
-
 @pytest.mark.parametrize("options", FORMS)
 @given(graph=graphs(), seed=st.integers(0, 9))
-def test_outputs_follow_from_the_weights_of_edges(
-    options: dict[str, Any], graph: tuple[int, int, Tensor], seed: int
-) -> None:
+def test_outputs_follow_from_the_weights(options: dict[str, Any], graph: tuple[int, int, Tensor], seed: int) -> None:
     b, t, edges = graph
     mixer, x, draw = build(**options), inputs(b, t), torch.Generator().manual_seed(seed)
     mask = torch.rand(b, t, generator=draw) > 0.3
     features = torch.randn(edges.shape[1], mixer.edge_width, generator=draw).double() if mixer.edge_width else None
-    along: dict[str, Any] = {"structure": Edges(edges, features)}
-    y = mixer(x, mask, **along)
+    structure = Edges(edges, features)
     hidden = x.masked_fill(~mask.unsqueeze(-1), float("nan"))
-    whole = mixer.look(hidden, mask, **along)
-    assert whole.edges is not None
-    assert whole.edges.shape == (edges.shape[1], HEADS)
-    torch.testing.assert_close(pooled(mixer, x, edges, whole.edges) * mask.unsqueeze(2), y)
-    each = []
-    for at in range(t):
-        look = mixer.look(hidden, mask, at=at, **along)
-        torch.testing.assert_close(mixer.reproduce(hidden, mask, look), y[:, at])
-        torch.testing.assert_close(look.edges, whole.edges)
-        each.append(look.weights["attention"])
+    each = [mixer.look(hidden, mask, at=at, structure=structure).weights["attention"] for at in range(t)]
+    y = mixer.output(weighted(torch.stack(each, 2), mixer.value(x))) * mask.unsqueeze(2)
+    torch.testing.assert_close(y, mixer(x, mask, structure=structure))
     number = mask.sum(1).clamp_min(1).view(-1, 1, 1)
-    torch.testing.assert_close(whole.weights["attention"], torch.stack(each).sum(0) / number)
+    whole = mixer.look(hidden, mask, structure=structure).weights["attention"]
+    torch.testing.assert_close(whole, torch.stack(each).sum(0) / number)
 
 
 def test_neighbours_are_named_by_their_weights() -> None:
@@ -98,5 +80,5 @@ def test_mistakes_are_one_sentence() -> None:
         mixer.look(x, at=4, structure=Edges(batch_edges([torch.tensor([[0], [1]])])))
     with pytest.raises(UserError, match="edge"):
         mixer.look(x, at=0, structure=Edges(torch.tensor([[0], [9], [1]])))
-    with pytest.raises(UserError, match="expected a mixer that continues from a state, got graph"):
-        mixer.look(x, at=0, structure=Edges(batch_edges([torch.tensor([[0], [1]])])), state=())
+    with pytest.raises(UserError, match="expected Edges as structure, got tuple"):
+        mixer.look(x, at=0, structure=([0], [1]))

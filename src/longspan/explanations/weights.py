@@ -8,7 +8,7 @@ from torch import Tensor
 
 from longspan.errors import UserError
 from longspan.explanations.question import LayerWeights, Question
-from longspan.mixers._looks import SHARES
+from longspan.mixers.base import SHARES
 
 
 def weight(question: Question) -> Float[Tensor, " t"]:

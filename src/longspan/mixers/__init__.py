@@ -14,9 +14,8 @@ from typing import Any
 
 from longspan.errors import UserError, suggestion
 from longspan.machine.imports import load_class, modules_in
-from longspan.mixers._looks import Look
 from longspan.mixers.aliases import ALIASES, MEANT, Alias
-from longspan.mixers.base import Capabilities, ContextState, Mixer
+from longspan.mixers.base import Capabilities, ContextState, Look, Mixer
 
 __all__ = [
     "Alias",
@@ -33,7 +32,7 @@ __all__ = [
     "options",
 ]
 # Modules of this package that hold no mechanism.
-_OTHERS = ("aliases", "base")
+_OTHERS = ("aliases", "base", "looks")
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting
-from longspan.mixers._looks import pooled, weights_after, weights_at
 from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.looks import means, weights_at
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.competition import hand_out
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts, zero_padding
-from longspan.ops.pooling import PrefixMean, masked_logits, prefix_softmax_mean
+from longspan.ops.pooling import masked_logits
+from longspan.ops.scan import accumulation_dtype
 
 
 class CompetingQueries(Mixer):
@@ -79,24 +80,11 @@ class CompetingQueries(Mixer):
         """Return the score of each position and head, (b, t, h), far below all others where `mask` is False."""
         return masked_logits(self.score(x), mask)
 
-    def asked(
-        self, x: Tensor, mask: Tensor | None, at: Tensor | None, before: PrefixMean | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the shares of positions (b, h, t) as seen from `at`, and how each meets its query, (b, t, h).
-
-        `before` is the state of the query, if x continues from one.
-        """
+    def asked(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the shares of positions (b, h, t) as seen from `at`, and how each meets its query, (b, t, h)."""
         rates, logits = self.forgetting(x, mask), self.score(x)
-        if before is None or at is None:
-            shares = weights_at(logits, mask, at, rates, self.causal)
-        else:
-            shares, _ = weights_after(before, logits, mask, at, rates)
-        query, key = self.split(self.query(x)), self.split(self.key(x))
-        if self.causal:
-            query = prefix_softmax_mean(query, logits, mask, before, rates=rates)[0]
-        else:
-            query = pooled(shares, query).unsqueeze(1)
-        return shares, (query.to(shares.dtype) * key).sum(-1)
+        query = means(self.split(self.query(x)), logits, mask, rates, self.causal).to(accumulation_dtype(x.dtype))
+        return weights_at(logits, mask, at, rates, self.causal), (query * self.split(self.key(x))).sum(-1)
 
     def split(self, x: Tensor) -> Tensor:
         """Return (b, t, d) as (b, t, h, e)."""

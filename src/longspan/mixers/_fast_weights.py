@@ -11,10 +11,9 @@ from torch.nn.functional import silu
 
 from longspan.errors import UserError
 from longspan.mixers._forgetting import Forgetting
-from longspan.mixers._looks import Look, there, time_constants
 from longspan.mixers._naive import rate_at
-from longspan.mixers._pairwise import Pairwise, taken_in
-from longspan.mixers.base import Capabilities
+from longspan.mixers.base import Capabilities, Look
+from longspan.mixers.looks import Pairwise, time_constants
 from longspan.ops.heads import head_width, split_heads
 from longspan.ops.normalised import normalised
 from longspan.ops.scan import accumulation_dtype
@@ -91,26 +90,16 @@ class FastWeights(Pairwise):
         found, matrix = self._found(x, mask, self.values(x), state.matrix)
         return self._let_through(x, found), FastWeightsState(matrix)
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: FastWeightsState | None = None) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """ "adds" and "subtracts": the products of `at`'s query with keys, as far as they are kept; the mean "gate"."""
         times = time_constants(self.forgetting(x, mask), mask)
         if times is not None and self.forgetting.channels > 1:
             times = times.unflatten(0, (self.heads, -1))
         gate = silu(self.split(self.gate, x).to(accumulation_dtype(x.dtype))).mean(3)
-        return replace(super().look_at(x, mask, at, state), time_constants=times, gates={"gate": gate})
+        return replace(super().look_at(x, mask, at), time_constants=times, gates={"gate": gate})
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
-        return self.gather_after(x, mask, values, self.empty_state(x.shape[0], x.dtype, x.device))
-
-    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: FastWeightsState) -> Tensor:
-        return self._found(x, mask, values, state.matrix)[0]
-
-    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        taken = taken_in(look)
-        found = torch.einsum("bht,bhte->bhe", taken, self.values(x).to(taken.dtype))
-        for own in look.carried.values():
-            found = found + own
-        return self._let_through(there(x, at).unsqueeze(1), found.unsqueeze(2)).squeeze(1)
+        return self._found(x, mask, values, self.empty_state(x.shape[0], x.dtype, x.device).matrix)[0]
 
     def rates(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return the rates of each head, (b, h, t), or of its channels, (b, h, t, e)."""

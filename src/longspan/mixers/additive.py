@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -12,9 +11,9 @@ from torch.nn.functional import linear
 
 from longspan.errors import UserError, check_choice
 from longspan.mixers._forgetting import Forgetting, refuse_context
-from longspan.mixers._looks import Look, gathered, there, time_constants, weights_after, weights_at
 from longspan.mixers._naive import faded
-from longspan.mixers.base import Capabilities, ContextState, Mixer
+from longspan.mixers.base import Capabilities, ContextState, Look, Mixer
+from longspan.mixers.looks import means, time_constants, weights_at
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, position_softmax, project_heads
@@ -297,13 +296,9 @@ class Additive(Mixer):
         else:
             pool = functools.partial(_window_mean, mask=mask, rates=rates)
         global_query, query_state = pool(self.split(query), self.logits(query, self.query_score), state=state.query)
-        *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
-        asked = global_query.flatten(2)
-        met = asked * key if self.interaction == "product" else asked + key if self.interaction == "add" else key
-        key_logits = self.logits(met, for_key)
+        met, key_logits = self._met(global_query.flatten(2), key)
         pooled = self.split(met)
-        if for_query:
-            key_logits = key_logits + self.logits(asked, *for_query)
+        if self.interaction == "concat":
             pooled = torch.cat((global_query, pooled), -1)
         global_key, key_state = pool(pooled, key_logits, state=state.key)
         if self.interaction == "product":
@@ -315,6 +310,13 @@ class Additive(Mixer):
             used = torch.cat((from_query.flatten(2), from_key.flatten(2), value), -1)
         y = output(used)
         return (y + query if self.adds_query else y), AdditiveState(query_state, key_state)
+
+    def _met(self, asked: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return p_t, or with "concat" k_t alone, and its scores, from global queries and keys (b, t, dim)."""
+        *for_query, for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)
+        met = asked * key if self.interaction == "product" else asked + key if self.interaction == "add" else key
+        logits = self.logits(met, for_key)
+        return met, logits + self.logits(asked, *for_query) if for_query else logits
 
     def logits(self, vectors: Tensor, score: Tensor) -> Tensor:
         """Return the scores (b, t, heads) of full vectors (b, t, dim), scaled by 1/√e."""
@@ -329,11 +331,16 @@ class Additive(Mixer):
         """Return (b, t, dim) as (b, t, heads, e)."""
         return x.unflatten(2, (self.heads, -1))
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: AdditiveState | None = None) -> Look:
-        return _look_at(self, x, mask, at, state)
-
-    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        return _pool_look(self, x, mask, look, at)
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        """ "alpha" and "beta" of each head."""
+        if not self.attends:
+            return Look()
+        query, key, rates = self.project(self.query, x), self.project(self.key, x), self.forgetting(x, mask)
+        logits = self.logits(query, self.query_score)
+        global_query = means(self.split(query), logits, mask, rates, self.causal)
+        _, key_logits = self._met(global_query.flatten(2), key)
+        alpha, beta = (weights_at(each, mask, at, rates, self.causal) for each in (logits, key_logits))
+        return Look({"alpha": alpha, "beta": beta}, time_constants=time_constants(rates, mask))
 
 
 def _window_mean(
@@ -455,68 +462,3 @@ def scaled_between(
 
 def _plus(y: Tensor, constant: Tensor | None) -> Tensor:
     return y if constant is None else y + constant
-
-
-def _look_at(
-    mixer: Additive, x: Tensor, mask: Tensor | None, at: Tensor | None, state: AdditiveState | None = None
-) -> Look:
-    """Return α and β per head, as seen from `at`."""
-    if not mixer.attends:
-        return Look(at)
-    rates = mixer.forgetting(x, mask)
-
-    def more(look: Look, name: str, logits: Tensor, before: PrefixMean | None) -> Look:
-        if before is None or at is None:
-            return replace(look, weights={**look.weights, name: weights_at(logits, mask, at, rates, mixer.causal)})
-        weights, carried = weights_after(before, logits, mask, at, rates)
-        return replace(look, weights={**look.weights, name: weights}, carried={**look.carried, name: carried})
-
-    look = Look(at, time_constants=time_constants(rates, mask), state=state)
-    logits = mixer.logits(mixer.project(mixer.query, x), mixer.query_score)
-    look = more(look, "alpha", logits, None if state is None else state.query)
-    asked, met = _meetings(mixer, x, mask, look, at)
-    *for_query, for_key = mixer.key_score.chunk(2 if mixer.interaction == "concat" else 1, 1)
-    key_logits = mixer.logits(met.flatten(2), for_key)
-    if for_query:
-        key_logits = key_logits + mixer.logits(asked.flatten(2), *for_query)
-    return more(look, "beta", key_logits, None if state is None else state.key)
-
-
-def _pool_look(mixer: Additive, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-    """Return the outputs at `at`, from the global query and the global key that α and β pool."""
-    query = there(mixer.project(mixer.query, x), at)
-    if not mixer.attends:
-        return query
-    asked, met = _meetings(mixer, x, mask, look, at)
-    if mixer.interaction == "concat":
-        met = torch.cat((asked.expand_as(met), met), -1)
-    key = gathered(look, "beta", met).to(x.dtype)
-    value = query if mixer.value is None else there(mixer.project(mixer.value, x), at)
-    if mixer.interaction == "concat":
-        used = torch.cat([*(part.flatten(1) for part in key.chunk(2, -1)), value], -1)
-    else:
-        used = key.flatten(1) * value if mixer.interaction == "product" else key.flatten(1) + value
-    y: Tensor = mixer.output(used)
-    return y + query if mixer.adds_query else y
-
-
-def _meetings(mixer: Additive, x: Tensor, mask: Tensor | None, look: Look, at: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the global queries (b, t or 1, h, e), that at `at` pooled with α, and p_t or, with "concat", k_t.
-
-    A global query of each position takes one pass; α is that of one position alone.
-    """
-    query, key = (mixer.split(mixer.project(projection, x)) for projection in (mixer.query, mixer.key))
-    own = gathered(look, "alpha", query).to(x.dtype)
-    if mixer.differs_by_position:
-        logits, rates = mixer.logits(query.flatten(2), mixer.query_score), mixer.forgetting(x, mask)
-        if mixer.causal or rates is None:
-            before = None if look.state is None else look.state.query
-            asked = prefix_softmax_mean(query, logits, mask, before, rates=rates)[0]
-        else:
-            asked = window_softmax_mean(query, logits, mask, rates)
-        if at is not None:
-            asked = asked.clone()
-            asked[torch.arange(len(at), device=at.device), at] = own.to(asked.dtype)
-    else:
-        asked = own.unsqueeze(1)
-    return asked, asked * key if mixer.interaction == "product" else asked + key if mixer.interaction == "add" else key

@@ -15,7 +15,7 @@ and, where its `capabilities` say so,
     pool_context(weights, context)                  and the outputs of these weights            (weights)
     empty_state, advance(x, mask, state)            streams                                     (streaming)
     state_size, reset, bounded_state                where a state grows                         (streaming)
-    look_at(x, mask, at, state), pool_look          how it reads a row (`mixers._looks`)        (looks)
+    look_at(x, mask, at)                            how it reads rows (`longspan.mixers.looks`) (looks)
     mix_documents(x, mask, document_ids)            packed rows, where one row per document is not the best way
     mix_along(x, mask, structure, document_ids)     rows of a graph, say                        (structure)
 
@@ -25,7 +25,10 @@ packing. `longspan.testing.check_mixer` checks a mixer against the whole contrac
 
 import re
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -34,10 +37,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
 from longspan.mixers import _checks
-from longspan.mixers._capabilities import Capabilities as Capabilities
-from longspan.mixers._context_state import ContextState as ContextState
-from longspan.mixers._looks import Looks
 from longspan.ops.attention import served
+from longspan.ops.execution import without_autocast
 from longspan.ops.packing import by_document, zero_padding
 
 State = Any
@@ -45,9 +46,84 @@ State = Any
 
 # A length at which the fastest-growing term outweighs all others.
 LONG = 1 << 20
+#: Weights that add up to one over the positions that are read.
+SHARES = ("alpha", "beta", "send", "receive", "shares", "lookup", "attention")
 
 
-class Mixer(Looks, nn.Module, ABC):
+@dataclass(frozen=True)
+class Capabilities:
+    """What a class of mixers can do.
+
+    Attributes:
+        causal: there is a form in which no position sees a later one, chosen by the option `causal`.
+        streaming: that form continues from a state: `init_state`, `step`, `reset`.
+        context: x may attend to another sequence instead of itself (cross attention).
+        weights: cross attention has a weight for each position of the context and each of x (`context_weights`).
+        packing: one row may hold several documents (`document_ids`).
+        structure: class of the `structure` that `forward` takes, such as `longspan.mixers.graph.Edges`; None for none.
+        counts: `mix` and `mix_context` take masks of counts (`longspan.ops.counts`); without it, counts scale the
+            inputs.
+        looks: it shows how it reads rows (`look`).
+    """
+
+    causal: bool = False
+    streaming: bool = False
+    context: bool = False
+    weights: bool = False
+    packing: bool = True
+    structure: type | None = None
+    counts: bool = False
+    looks: bool = False
+
+
+class ContextState(NamedTuple):
+    """The state of a mixer that attends to a context: tensors, the batch first in each.
+
+    Attributes:
+        context: what was read of the context. Steps do not change it.
+        prefix: what has been seen of x: no tensors where each output depends on one position of x alone.
+        served: (b,) bool, which rows have a real position in their context; the others give zeros.
+    """
+
+    context: Any
+    prefix: Any = ()
+    served: Any = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """How a mixer reads rows of t positions. All numbers are in at least float32.
+
+    Attributes:
+        weights: by name, (b, n, t), n being heads, slots or channels: none is negative, and padding weighs nothing.
+            Those in `SHARES` add up to one over a row's real positions. "adds" and "subtracts" are the parts of weights
+            that have signs, of whole rows those of the mean. "kept" is how much of each position is left.
+        distances: (heads, buckets), the shares of the weights by distance, of all rows together. The buckets end at
+            powers of two. Distances count real positions. Of whole rows, they are those of some queries, evenly spread.
+        reach: (heads,), the distance within which 90 % of the weights lie.
+        time_constants: (heads,) or (heads, channels), positions after which a weight has shrunk to 1/e, at the mean
+            rate of the real positions.
+        gates: by name, (b, heads, t), the mean of what scales each position's output.
+    """
+
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    distances: Tensor | None = None
+    reach: Tensor | None = None
+    time_constants: Tensor | None = None
+    gates: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def strongest(self, name: str, most: int = 10) -> list[list[tuple[int, float]]]:
+        """Return the positions with the largest weights of a name in each row, means over heads, largest first.
+
+        Positions without weight are none of them: of a graph's node, only its neighbours are.
+        """
+        mean = self.weights[name].mean(1)
+        best = mean.topk(min(most, mean.shape[1]), 1)
+        rows = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [[(place, weight) for place, weight in zip(*row, strict=True) if weight > 0] for row in rows]
+
+
+class Mixer(nn.Module, ABC):
     """A layer that moves information between positions: (b, t, dim) to (b, t, dim).
 
     The constructor's first argument is the width; all others are keyword-only options with defaults, whose names and
@@ -217,6 +293,55 @@ class Mixer(Looks, nn.Module, ABC):
         found = self.weigh_context(zero_padding(x, mask), mask, zero_padding(context, context_mask), context_mask)
         return found if mask is None else found * mask[:, None, :, None]
 
+    def look(
+        self,
+        x: Float[Tensor, "b t d"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        *,
+        at: int | None = None,
+        structure: Any = None,
+    ) -> Look:
+        """Return how rows are read: exactly, without a t x t matrix.
+
+        Args:
+            x: the rows, as `forward` takes them.
+            mask: True at real positions.
+            at: what the position of this number reads; rows where it is padding show zeros. None: how whole rows are
+                read, as means over their real positions; of a causal mixer what the last real position reads.
+            structure: as `forward` takes it.
+
+        Raises:
+            UserError: for a mixer that has nothing to show, a position outside the row, and what `forward` refuses.
+        """
+        if not self.capabilities.looks:
+            raise UserError(
+                f"expected a mixer whose weights can be looked at, got {self._name}, which has none; choose another "
+                "mixer."
+            )
+        _checks.check_rows(self._name, self.dim, x, mask)
+        _checks.check_length(self._name, self.max_length, x, mask)
+        look_at: Callable[..., Look] = self.look_at
+        if structure is not None:
+            _checks.check_structure(self._name, self.capabilities.structure, structure, None, None)
+            look_at = partial(look_at, structure=structure)
+        b, t, _ = x.shape
+        if not (t if at is None else 0 <= at < t):
+            raise UserError(f"{self._name} expected a position of a row of {t}, got {at}; choose one that is there.")
+        places = None if at is None else torch.full((b,), at, device=x.device)
+        if places is None and self.causal:
+            last = torch.arange(1, t + 1, device=x.device)
+            places = (last.expand(b, t) if mask is None else last * mask).argmax(1)
+        with without_autocast(x):
+            look = look_at(zero_padding(x, mask), mask, places)
+        if mask is None:
+            return look
+        shown = mask.unsqueeze(1) if places is None else (mask & mask.gather(1, places.unsqueeze(1))).unsqueeze(1)
+        return replace(
+            look,
+            weights={name: weights * shown for name, weights in look.weights.items()},
+            gates={name: gates * mask.unsqueeze(1) for name, gates in look.gates.items()},
+        )
+
     def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
         """Return `state` with the rows where `rows` is True as `init_state` gives them: another document begins there.
 
@@ -320,6 +445,14 @@ class Mixer(Looks, nn.Module, ABC):
     def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
         """Return the outputs (b, n, dim) of weights (b, h, n, m) of `context` (b, m, dim), zero at its padding."""
         raise NotImplementedError(f"{self._name} declares that it has weights, and must implement pool_context")
+
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        """Return what `look` does, x being zero at padding; what is shown of padding does not matter.
+
+        `at` (b,) is None for whole rows of a mixer that is not causal. Mixers that read a structure get it as another
+        argument of that name, if there is one.
+        """
+        raise NotImplementedError(f"{self._name} declares that it shows looks, and must implement look_at")
 
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
         """Return the outputs of packed rows; by default each document temporarily becomes a separate row."""

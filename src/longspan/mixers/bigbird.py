@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers._pairwise import Pairwise, left_aligned_values
 from longspan.mixers.base import Capabilities
+from longspan.mixers.looks import Pairwise, left_aligned_values
 from longspan.ops.attention import attention
 from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.execution import exporting

@@ -8,10 +8,9 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers._forgetting import Forgetting, refuse_context
-from longspan.mixers._looks import Look, time_constants
 from longspan.mixers._naive import attend, faded
-from longspan.mixers._pairwise import Pairwise
-from longspan.mixers.base import Capabilities, ContextState
+from longspan.mixers.base import Capabilities, ContextState, Look
+from longspan.mixers.looks import Pairwise, time_constants
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.attention import attention, attention_weights
 from longspan.ops.blocks import carried_through_blocks
@@ -103,19 +102,16 @@ class BoundedMemory(Pairwise):
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
         return self._read(x, self._filled(x, mask))
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: PrefixMean | None = None) -> Look:
-        times = time_constants(self.forgetting(x, mask), mask)
-        return replace(super().look_at(x, mask, at, state), time_constants=times)
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        return replace(super().look_at(x, mask, at), time_constants=time_constants(self.forgetting(x, mask), mask))
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
         if self.causal:
-            return self.gather_after(x, mask, values, self.empty_state(x.shape[0], x.dtype, x.device))
+            empty = self.empty_state(x.shape[0], x.dtype, x.device)
+            return split_heads(self._through(x, mask, empty, merge_heads(values))[0], self.heads)
         gathering, slots = self._gathered(x, mask)
         query, key = split_heads(self.query(x), self.heads), split_heads(self.key(slots), self.heads)
         return attention(query, key, gathering.to(values.dtype).unsqueeze(1) @ values)
-
-    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: PrefixMean) -> Tensor:
-        return split_heads(self._through(x, mask, state, merge_heads(values))[0], self.heads)
 
     @property
     def takes_context(self) -> bool:

@@ -1,19 +1,19 @@
 """Competitive gate: positions compete for one query and one value, and each lets through what its key allows."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from longspan.mixers._competing import CompetingQueries
-from longspan.mixers._looks import Look, gathered, there, time_constants, weights_after
 from longspan.mixers._naive import faded
+from longspan.mixers.base import Look
+from longspan.mixers.looks import time_constants
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, position_softmax, project_heads
 from longspan.ops.counts import present
-from longspan.ops.pooling import PrefixMean, empty_prefix
+from longspan.ops.pooling import empty_prefix
 from longspan.ops.reads import joint_reads, pool, score
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
@@ -100,23 +100,11 @@ class CompetitiveGate(CompetingQueries):
         y, state = carried_through_blocks(_gate, 1, state, self.competing(x, mask), *heads, starts, rates)
         return self.output(y), state
 
-    def look_at(
-        self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: CompetitiveGateState | None = None
-    ) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """ "shares": those of the competition; the "gate" of each position, by its own query where causal."""
-        shares, met = self.asked(x, mask, at, None if state is None else PrefixMean(state.normaliser, state.query))
-        gates = met.relu().mT if mask is None else met.relu().mT * mask.unsqueeze(1)
-        rates = self.forgetting(x, mask)
-        look = Look(at, {"shares": shares}, time_constants=time_constants(rates, mask), gates={"gate": gates})
-        if state is None or at is None:
-            return look
-        _, carried = weights_after(PrefixMean(state.normaliser, state.value), self.score(x), mask, at, rates)
-        return replace(look, carried={"shares": carried})
-
-    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        value = gathered(look, "shares", self.split(self.value(x)))
-        y: Tensor = self.output((there(look.gates["gate"].mT, at).unsqueeze(2) * value).flatten(1).to(x.dtype))
-        return y
+        shares, met = self.asked(x, mask, at)
+        times = time_constants(self.forgetting(x, mask), mask)
+        return Look({"shares": shares}, time_constants=times, gates={"gate": met.relu().mT})
 
 
 def _gate(

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers._competing import CompetingQueries
-from longspan.mixers._looks import Look, gathered, there, time_constants, weights_after, weights_at
 from longspan.mixers._naive import faded
+from longspan.mixers.base import Look
+from longspan.mixers.looks import time_constants, weights_at
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, position_softmax, project_heads
@@ -98,23 +99,11 @@ class CompetitiveLookup(CompetingQueries):
         y, state = carried_through_blocks(_look_up, 1, state, self.competing(x, mask), *heads, mask, starts, rates)
         return self.output(y), state
 
-    def look_at(
-        self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: CompetitiveLookupState | None = None
-    ) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """ "shares": those of the competition; "lookup": what the query attends to."""
-        rates = self.forgetting(x, mask)
-        shares, met = self.asked(x, mask, at, None if state is None else state.query)
-        met, times = met / self.width**0.5, time_constants(rates, mask)
-        if state is None or at is None:
-            lookup = weights_at(met, mask, at, rates, self.causal)
-            return Look(at, {"shares": shares, "lookup": lookup}, time_constants=times)
-        lookup, carried = weights_after(state.answer, met, mask, at, rates)
-        return Look(at, {"shares": shares, "lookup": lookup}, time_constants=times, carried={"lookup": carried})
-
-    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        answer = gathered(look, "lookup", self.split(self.value(x)))
-        y: Tensor = self.output((there(look.weights["shares"].mT, at).unsqueeze(2) * answer).flatten(1).to(x.dtype))
-        return y
+        rates, (shares, met) = self.forgetting(x, mask), self.asked(x, mask, at)
+        lookup = weights_at(met / self.width**0.5, mask, at, rates, self.causal)
+        return Look({"shares": shares, "lookup": lookup}, time_constants=time_constants(rates, mask))
 
 
 def _look_up(

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers._looks import Look, distances_of, there
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.base import Capabilities, Look, Mixer
+from longspan.mixers.looks import distances_of
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.scan import accumulation_dtype
 
@@ -65,15 +65,12 @@ class Convolution(Mixer):
         y, _ = carried_through_blocks(self._continue, 1, LastInputs(first), rest)
         return y
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: LastInputs | None = None) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """Show distances alone: the norm of the kernel's weights there. Nothing depends on what is at the positions."""
         norms = self.kernel.weight.detach().to(accumulation_dtype(x.dtype)).flatten(0, 1).norm(dim=0)
         steps = (torch.arange(self.kernel_size, device=x.device) - self.before).abs()
         mass = norms.new_zeros(1, self.before + 1).index_add_(1, steps, norms.unsqueeze(0))
-        return Look(at, {}, *distances_of(mass / norms.sum()))
-
-    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        return there(self.mix(x, mask) if look.state is None else self.advance(x, mask, look.state)[0], at)
+        return Look({}, *distances_of(mass / norms.sum()))
 
     def operations(self, length: int) -> int:
         return 2 * self.kernel_size * length * self.dim * (1 if self.depthwise else self.dim)

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from longspan.errors import check_choice
-from longspan.mixers._fast_weights import FastWeights, FastWeightsState, naive_rows
-from longspan.mixers._looks import Look, kept
+from longspan.mixers._fast_weights import FastWeights, naive_rows
+from longspan.mixers.base import Look
+from longspan.mixers.looks import kept
 from longspan.ops.execution import on_cpu
 from longspan.ops.fast_weights.plain import CHANNEL_CHUNK, CHUNK
 from longspan.ops.gated_linear import gated_linear_attention
@@ -68,9 +69,9 @@ class GatedLinear(FastWeights):
         query, key = (self.split(projection, x) for projection in (self.query, self.key))
         return gated_linear_attention(query / self.width**0.5, key, values, rates, state, backwards=backwards)
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: FastWeightsState | None = None) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """The same, and "kept": how much of what each position wrote is left, of heads or of all channels."""
-        look = super().look_at(x, mask, at, state)
+        look = super().look_at(x, mask, at)
         rates = self.rates(x, mask)
         rates = rates if rates.ndim == 3 else rates.mT.flatten(1, 2)
         if self.causal:

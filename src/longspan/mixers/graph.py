@@ -1,16 +1,13 @@
 """Softmax attention over the edges of a graph only."""
 
-from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers._looks import Look, pooled
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.base import Capabilities, Look, Mixer
 from longspan.ops.counts import counting, log_counts, present
 from longspan.ops.dropout import dropout
 from longspan.ops.edges import (
@@ -124,40 +121,28 @@ class Graph(Mixer):
 
     def mix_along(self, x: Tensor, mask: Tensor | None, structure: Edges, document_ids: Tensor | None) -> Tensor:
         """Edges from one document to another do not count."""
-        source, target, keep, order = self._ordered(x.shape[0], x.shape[1], structure)
-        features = structure.features
-        if features is not None and order is not None:
-            features = features[order]
+        source, target, keep, features = self._ordered(x, structure)
         if document_ids is not None:
             within = document_ids.flatten()[source] == document_ids.flatten()[target]
             keep = within if keep is None else keep & within
         return self._attend(x, mask, source, target, keep, features)
 
-    def look(
-        self,
-        x: Float[Tensor, "b t d"],
-        mask: Bool[Tensor, "b t"] | None = None,
-        *,
-        at: int | None = None,
-        state: Any = None,
-        structure: Edges | None = None,
-    ) -> Look:
-        """Return how rows are read along the edges of `structure`: also `Look.edges`, the weights of these.
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, structure: Edges | None = None) -> Look:
+        """ "attention": what the node `at` attends to; of whole rows the mean over all nodes.
 
-        "attention" is what the node `at` attends to; of whole rows the mean over all nodes. For everything else see
-        `Mixer.look`. Memory: that of `forward`, and a number for each edge and head.
+        Memory: that of `forward`, and a number for each edge and head.
         """
-        if structure is None:
-            return super().look(x, mask, at=at, state=state)
-        return self._look(x, mask, at, state, partial(self._look_along, edges=structure))
-
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: Any = None) -> Look:
-        return replace(self._look_along(x, mask, at, Edges(chain(x.shape[0], x.shape[1], x.device))), edges=None)
-
-    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        values = self.value(x).unflatten(2, (self.heads, -1))
-        y: Tensor = self.output(pooled(look.weights["attention"], values).flatten(1).to(x.dtype))
-        return y
+        b, t, _ = x.shape
+        edges = Edges(chain(b, t, x.device)) if structure is None else structure
+        source, target, keep, features = self._ordered(x, edges)
+        query, key, _, keep, bias = self._scored(x, mask, source, target, keep, features)
+        weights = edge_weights(query, key, source, target, keep, bias)
+        if at is None:
+            number = torch.full((b,), t, device=x.device) if mask is None else mask.sum(1).clamp_min(1)
+            weights = weights / number[source // t].unsqueeze(1)
+        else:
+            weights = weights * (target % t == at[target // t]).unsqueeze(1)
+        return Look({"attention": weights.new_zeros(b * t, self.heads).index_add(0, source, weights).view(b, t, -1).mT})
 
     def operations(self, length: int) -> int:
         # Along edges everything is elementwise.
@@ -214,41 +199,25 @@ class Graph(Mixer):
             bias = counted if bias is None else bias + counted
         return query, key, value, keep, bias
 
-    def _ordered(self, b: int, t: int, edges: Edges) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Return sources and targets, numbered across all rows, which edges count, and their order if it changed.
+    def _ordered(self, x: Tensor, edges: Edges) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Return sources and targets in order, numbered across all rows, which edges count, and their features.
 
         Raises UserError for edges of nodes that are not there, and for features that do not fit.
         """
-        row, source, target = edges.ends
-        if edges.features is not None and edges.features.shape != (len(row), self.edge_width):
+        (b, t, _), (row, source, target), features = x.shape, edges.ends, edges.features
+        if features is not None and features.shape != (len(row), self.edge_width):
             raise UserError(
                 f"graph expected features of {self.edge_width} numbers for each of {len(row)} edges, got the shape "
-                f"{tuple(edges.features.shape)}; give as many, and build the mixer with edge_width."
+                f"{tuple(features.shape)}; give as many, and build the mixer with edge_width."
             )
         if by_hand():
             _check_nodes(edges.ends, b, t)
         source, target = row * t + source, row * t + target
         if by_hand() and in_order(source, target):
-            return source, target, None, None
+            return source, target, None, features
         order = by_target(source, target, b * t, b * t)
         source, target = source[order], target[order]
-        return source, target, new_ones(source, target), order
-
-    def _look_along(self, x: Tensor, mask: Tensor | None, at: Tensor | None, edges: Edges) -> Look:
-        b, t, _ = x.shape
-        source, target, keep, order = self._ordered(b, t, edges)
-        order = torch.arange(len(source), device=x.device) if order is None else order
-        features = None if edges.features is None else edges.features[order]
-        query, key, _, keep, bias = self._scored(x, mask, source, target, keep, features)
-        weights = edge_weights(query, key, source, target, keep, bias)
-        into = weights.new_zeros(b * t, self.heads)
-        if at is None:
-            into = into.index_add(0, source, weights).view(b, t, -1)
-            into = into / (t if mask is None else mask.sum(1).clamp_min(1).view(b, 1, 1))
-        else:
-            chosen = target == (torch.arange(b, device=x.device) * t + at)[target // t]
-            into = into.index_add(0, source[chosen], weights[chosen]).view(b, t, -1)
-        return Look(at, {"attention": into.mT}, edges=torch.zeros_like(weights).index_copy(0, order, weights))
+        return source, target, new_ones(source, target), None if features is None else features[order]
 
     def _heads(self, projected: Tensor) -> Tensor:
         return projected.flatten(0, 1).unflatten(1, (self.heads, -1))

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting, refuse_context
-from longspan.mixers._looks import Look, time_constants
 from longspan.mixers._naive import faded, steps_to, turn
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
-from longspan.mixers._pairwise import Pairwise
-from longspan.mixers.base import Capabilities, ContextState
+from longspan.mixers.base import Capabilities, ContextState, Look
+from longspan.mixers.looks import Pairwise, time_constants
 from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.linear import (
     CHUNK,
@@ -99,20 +98,15 @@ class Linear(Pairwise):
         y: Tensor = self.output(merge_heads(linear_attention(query, *self._sources(x), mask, numbers)))
         return y
 
-    def look_at(
-        self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: LinearSums | Numbered | None = None
-    ) -> Look:
-        times = time_constants(self.forgetting(x, mask), mask)
-        return replace(super().look_at(x, mask, at, state), time_constants=times)
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        return replace(super().look_at(x, mask, at), time_constants=time_constants(self.forgetting(x, mask), mask))
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
         if self.causal:
-            return self.gather_after(x, mask, values, self.empty_state(x.shape[0], x.dtype, x.device))
+            empty = self.empty_state(x.shape[0], x.dtype, x.device)
+            return continued(partial(self._gather, values), x, mask, empty)[0]
         query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
         return linear_attention(query, key, values, mask, real_numbers(x, mask) if self.rotary else None)
-
-    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: LinearSums | Numbered) -> Tensor:
-        return continued(partial(self._gather, values), x, mask, state)[0]
 
     @property
     def takes_context(self) -> bool:

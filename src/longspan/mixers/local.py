@@ -1,7 +1,5 @@
 """Local attention: softmax attention to nearby positions only."""
 
-from functools import partial
-
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
@@ -10,8 +8,8 @@ from longspan.errors import UserError
 from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
 from longspan.mixers._naive import attend, steps_to
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
-from longspan.mixers._pairwise import Pairwise
 from longspan.mixers.base import Capabilities
+from longspan.mixers.looks import Pairwise
 from longspan.ops.cache import as_mask
 from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.rotary import real_numbers, rotated
@@ -83,16 +81,9 @@ class Local(Pairwise):
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
 
-    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        y: Tensor = self.output(merge_heads(self.gather_values(x, mask, split_heads(self.value(x), self.heads))))
-        return y
-
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
         query, key = self._projected(x, real_numbers(x, mask) if self.rotary else None)
         return window_attention(query, key, values, self.radius, mask, self.causal, alibi=self.alibi)
-
-    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: KeyValueCache | Numbered) -> Tensor:
-        return continued(partial(self._gather, values), x, mask, state)[0]
 
     def operations(self, length: int) -> int:
         seen = keys_in_a_window(length, self.radius, self.causal)
@@ -117,21 +108,16 @@ class Local(Pairwise):
     def _continue(
         self, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
     ) -> tuple[Tensor, KeyValueCache]:
-        mixed, seen = self._gather(split_heads(self.value(x), self.heads), x, mask, cache, numbers)
+        query, key = self._projected(x, numbers)
+        seen = joined(cache, key, split_heads(self.value(x), self.heads), mask)
+        visible = as_mask(seen.visible)
+        mixed = window_attention(query, seen.key, seen.value, self.radius, visible, True, alibi=self.alibi)
         past = max(0, seen.key.shape[2] - self.radius)
         # Copies: a view would keep everything seen so far in memory.
         kept = KeyValueCache(
             seen.key[:, :, past:].clone(), seen.value[:, :, past:].clone(), seen.visible[:, past:].clone()
         )
         return self.output(merge_heads(mixed)), kept
-
-    def _gather(
-        self, values: Tensor, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
-    ) -> tuple[Tensor, KeyValueCache]:
-        query, key = self._projected(x, numbers)
-        seen = joined(cache, key, values, mask)
-        visible = as_mask(seen.visible)
-        return window_attention(query, seen.key, seen.value, self.radius, visible, True, alibi=self.alibi), seen
 
     def _projected(self, x: Tensor, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
         query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))

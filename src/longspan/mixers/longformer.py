@@ -4,12 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers._looks import Look
-from longspan.mixers._pairwise import Pairwise, taken_in
 from longspan.mixers.base import Capabilities
 from longspan.mixers.local import keys_in_a_window
+from longspan.mixers.looks import Pairwise
 from longspan.ops.affine import weight_and_bias
-from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
+from longspan.ops.heads import head_width, merge_heads, split_heads
 from longspan.ops.pooling import softmax_pool, softmax_weights
 from longspan.ops.window import Shared, window_attention
 
@@ -81,13 +80,6 @@ class Longformer(Pairwise):
         weights = softmax_weights(self._global_logits(x, index), real).unflatten(2, (-1, self.heads))
         all_of_them = torch.einsum("btgh,bhte->bhge", weights.to(values.dtype), values)
         return near.scatter(2, index[:, None, :, None].expand_as(all_of_them), all_of_them)
-
-    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
-        sees_all = (self._global(real)[0] == at.unsqueeze(1)).any(1).view(-1, 1, 1)
-        value = torch.where(sees_all, self.value_global(x), self.value(x))
-        y: Tensor = self.output(weighted(taken_in(look).unsqueeze(2), value))
-        return y.squeeze(1)
 
     def operations(self, length: int) -> int:
         few = min(self.global_tokens, length)

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.mixers._forgetting import Forgetting
-from longspan.mixers._looks import Look, there, time_constants, weights_after, weights_at
 from longspan.mixers._naive import faded
-from longspan.mixers.base import Capabilities, ContextState, Mixer, State
+from longspan.mixers.base import Capabilities, ContextState, Look, Mixer, State
+from longspan.mixers.looks import time_constants, weights_at
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
@@ -134,28 +134,12 @@ class Messages(Mixer):
     def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
         return weighted(weights, self.message(context))
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: MessagesState | None = None) -> Look:
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """ "send": what each position puts into each slot; "receive": its share of what the slot hands out."""
         rates = self.forgetting(x, mask)
         sent, handed = (x @ _matrix(scores).T for scores in (self.gather, self.hand_out))
-        times = time_constants(rates, mask)
-        if state is None or at is None:
-            send, receive = (weights_at(logits, mask, at, rates, self.causal) for logits in (sent, handed))
-            return Look(at, {"send": send, "receive": receive}, time_constants=times)
-        send, slots = weights_after(state.gathered, sent, mask, at, rates)
-        # Of what slots handed out before, only how much it was is known.
-        receive, _ = weights_after(state.gathered._replace(normaliser=state.handed), handed, mask, at, rates)
-        return Look(at, {"send": send, "receive": receive}, time_constants=times, carried={"send": slots})
-
-    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        send = look.weights["send"]
-        if "send" in look.carried:
-            # A state has messages; its share of the bias is in them.
-            slots = send @ self.message(x).to(send.dtype) + look.carried["send"]
-        else:
-            slots = self.message((send @ x.to(send.dtype)).to(x.dtype))
-        handed = there(look.weights["receive"].mT, at).unsqueeze(1)
-        return (handed @ slots.to(handed.dtype)).squeeze(1).to(x.dtype)
+        send, receive = (weights_at(logits, mask, at, rates, self.causal) for logits in (sent, handed))
+        return Look({"send": send, "receive": receive}, time_constants=time_constants(rates, mask))
 
     def reset(self, state: State, rows: Bool[Tensor, " b"]) -> State:
         if isinstance(state, ContextState):

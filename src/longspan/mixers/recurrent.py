@@ -1,7 +1,6 @@
 """Recurrent layers: LSTM, GRU and SRU, unidirectional and bidirectional."""
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -10,8 +9,8 @@ from torch._higher_order_ops.scan import scan
 from torch.nn.functional import linear, logsigmoid
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers._looks import Look, kept, there, time_constants
-from longspan.mixers.base import Capabilities, Mixer
+from longspan.mixers.base import Capabilities, Look, Mixer
+from longspan.mixers.looks import kept, time_constants
 from longspan.ops.execution import by_hand, exporting, without_autocast
 from longspan.ops.packing import left_aligned, left_aligned_step, zero_padding
 from longspan.ops.pooling import accumulation_dtype
@@ -62,6 +61,16 @@ class SteppedUnit(nn.Module):
         with without_autocast(x):
             y, state = read(x.to(dtype), state, weights, mask)
         return y.to(x.dtype), state
+
+    def rates(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n w"]) -> Float[Tensor, "b n w"]:
+        """Return minus the logarithms of the forget gates, from what was read from the start and the outputs."""
+        dtype = accumulation_dtype(x.dtype)
+        x, before = x.to(dtype), nn.functional.pad(y.to(dtype), (0, 0, 1, 0))[:, :-1]
+        of = {name: weight.to(dtype) for name, weight in self.named_parameters()}
+        sums = linear(x, of["weight_ih_l0"], of.get("bias_ih_l0"))
+        sums = sums + linear(before, of["weight_hh_l0"], of.get("bias_hh_l0"))
+        # Of an LSTM f, of a GRU z.
+        return -logsigmoid(sums.chunk(self.gates, 2)[1])
 
     def _read_steps(
         self, x: Tensor, state: RecurrentState, weights: list[Tensor], mask: Tensor | None
@@ -161,16 +170,25 @@ class SimpleRecurrentUnit(nn.Module):
         self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
     ) -> tuple[Tensor, RecurrentState]:
         """Continue from `state`; masked positions do not change it, and have meaningless outputs."""
-        candidate, forget, highway = self.projection(x).chunk(3, -1)
-        if self.gate_bias is not None:
-            forget_bias, highway_bias = self.gate_bias.to(forget.dtype).chunk(2)
-            forget, highway = forget + forget_bias, highway + highway_bias
+        candidate, forget, highway = self._projected(x)
         # c_t = c_{t-1} + (1 - f) (x̃_t - c_{t-1}). σ(-z) is 1 - σ(z), and not zero where rounding makes σ(z) one.
         gates = zero_padding(torch.sigmoid(-forget), mask)
         cells, last = lerp_scan(candidate.unsqueeze(2), gates.unsqueeze(2), state.cell.unsqueeze(1))
         skipped = x[..., self.skipped].to(candidate.dtype)
         y = torch.lerp(skipped, cells.squeeze(2).tanh(), highway.sigmoid())
         return y, state._replace(cell=last.squeeze(1))
+
+    def rates(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n w"]) -> Float[Tensor, "b n w"]:
+        """Return minus the logarithms of the forget gates, which do not depend on the outputs."""
+        return -logsigmoid(self._projected(x)[1].to(accumulation_dtype(x.dtype)))
+
+    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return candidates, and what forget gates and highway gates are the logistic function of."""
+        candidate, forget, highway = self.projection(x).chunk(3, -1)
+        if self.gate_bias is None:
+            return candidate, forget, highway
+        forget_bias, highway_bias = self.gate_bias.to(forget.dtype).chunk(2)
+        return candidate, forget + forget_bias, highway + highway_bias
 
 
 class Recurrent(Mixer):
@@ -258,11 +276,26 @@ class Recurrent(Mixer):
         reverse = self.reverse_reader(x.gather(1, turned.expand_as(x)), state)[0]
         return torch.cat((y, reverse.gather(1, turned.expand_as(reverse))), -1)
 
-    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None, state: RecurrentState | None = None) -> Look:
-        return _look_at(self, x, mask, at, state)
-
-    def pool_look(self, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-        return _pool_look(self, x, mask, look, at)
+    def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
+        """ "kept" of each unit: the product of its forget gates between each position and `at`."""
+        places = torch.arange(x.shape[1], device=x.device)
+        real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+        state, left, times = self.empty_state(x.shape[0], x.dtype, x.device), list[Tensor](), list[Tensor]()
+        readers: tuple[Any, ...] = (self.reader, self.reverse_reader)
+        for number, reader in enumerate(readers):
+            if reader is None:
+                continue
+            # As it reads them: padding last, which changes nothing.
+            order = torch.where(real, -places if number else places, len(places)).argsort(dim=1, stable=True)
+            read = x.gather(1, order.unsqueeze(2).expand_as(x))
+            rates = reader.rates(read, reader(read, state)[0]) * real.gather(1, order).unsqueeze(2)
+            rank = None if at is None else (order == at.unsqueeze(1)).int().argmax(1)
+            found = kept(rates.mT, real.gather(1, order), rank)
+            left.append(torch.zeros_like(found).scatter(2, order.unsqueeze(1).expand_as(found), found))
+            decay = time_constants(rates, real)
+            assert decay is not None
+            times.append(decay)
+        return Look({"kept": torch.cat(left, 1)}, time_constants=torch.cat(times))
 
 
 def naive(mixer: Recurrent, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -298,107 +331,3 @@ def _naive_step(reader: nn.Module, x: Tensor, hidden: Tensor, cell: Tensor, colu
     (r_new, z_new, n_new), (r_old, z_old, n_old) = new.chunk(3), old.chunk(3)
     z, n = (z_new + z_old).sigmoid(), (n_new + (r_new + r_old).sigmoid() * n_old).tanh()
     return (1 - z) * n + z * hidden, cell
-
-
-class _Direction(NamedTuple):
-    """One direction, its positions in the order in which it reads them, padding last; all other tensors are so.
-
-    Attributes:
-        order: (b, t), the place of each in the row.
-        real: (b, t), which are real.
-        rates: (b, t, w), minus the logarithms of the forget gates.
-        written: (b, t, w), what each position adds to the units.
-        before: (b, w), what was in them before.
-        output: from units at each position (b, t, w) to outputs.
-    """
-
-    order: Tensor
-    real: Tensor
-    rates: Tensor
-    written: Tensor
-    before: Tensor
-    output: Callable[[Tensor], Tensor]
-
-
-def _look_at(
-    mixer: Recurrent, x: Tensor, mask: Tensor | None, at: Tensor | None, state: RecurrentState | None = None
-) -> Look:
-    """Return "kept" of each unit: the product of its forget gates between each position and `at`."""
-    left, times, carried = list[Tensor](), list[Tensor](), dict[str, Tensor]()
-    for way in _directions(mixer, x, mask, state):
-        found = kept(way.rates.mT, way.real, None if at is None else _rank(way, at))
-        if state is not None and at is not None:
-            passed = (way.rates * way.real.unsqueeze(2)).cumsum(1)
-            carried["kept"] = ((-there(passed, _rank(way, at))).exp() * way.before).unsqueeze(2)
-        left.append(torch.zeros_like(found).scatter(2, way.order.unsqueeze(1).expand_as(found), found))
-        decay = time_constants(way.rates * way.real.unsqueeze(2), way.real)
-        assert decay is not None
-        times.append(decay)
-    return Look(at, {"kept": torch.cat(left, 1)}, time_constants=torch.cat(times), carried=carried)
-
-
-def _pool_look(mixer: Recurrent, x: Tensor, mask: Tensor | None, look: Look, at: Tensor) -> Tensor:
-    """Return the outputs at `at`, from what is kept there of all that was written."""
-    ways = list(_directions(mixer, x, mask, look.state))
-    outputs = []
-    for way, left in zip(ways, look.weights["kept"].chunk(len(ways), 1), strict=True):
-        left = left.gather(2, way.order.unsqueeze(1).expand_as(left)).mT
-        units = (left * way.written).sum(1, keepdim=True)
-        if "kept" in look.carried:
-            units = units + look.carried["kept"].mT
-        outputs.append(there(way.output(units.expand_as(left)), _rank(way, at)))
-    return torch.cat(outputs, 1).to(x.dtype)
-
-
-def _rank(way: _Direction, at: Tensor) -> Tensor:
-    return (way.order == at.unsqueeze(1)).int().argmax(1)
-
-
-def _directions(mixer: Recurrent, x: Tensor, mask: Tensor | None, state: RecurrentState | None) -> Iterator[_Direction]:
-    places = torch.arange(x.shape[1], device=x.device)
-    real = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
-    state = mixer.empty_state(x.shape[0], x.dtype, x.device) if state is None else state
-    # A GRU has no cells: its units are its outputs.
-    before = state.cell if state.cell.shape[1] else state.hidden
-    for number, reader in enumerate((mixer.reader, mixer.reverse_reader)):
-        if reader is None:
-            continue
-        turned = -places if number else places
-        order = torch.where(real, turned, len(places)).argsort(dim=1, stable=True)
-        read = x.gather(1, order.unsqueeze(2).expand_as(x))
-        hidden = reader(read, state)[0]
-        # The columns of x that an SRU passes on.
-        passed = read[..., number * mixer.width : (number + 1) * mixer.width]
-        rates, written, output = _gates(reader, read, hidden, passed, state.hidden)
-        yield _Direction(order, real.gather(1, order), rates, written, before.to(rates.dtype), output)
-
-
-def _gates(
-    reader: nn.Module, x: Tensor, hidden: Tensor, passed: Tensor, first: Tensor
-) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
-    """Return the rates, what is written and the output, from the inputs of a direction and its outputs.
-
-    `first` is the output (b, w) before the first position, of units that have one.
-    """
-    dtype = accumulation_dtype(x.dtype)
-    x, hidden = x.to(dtype), hidden.to(dtype)
-    weights = {name: weight.to(dtype) for name, weight in reader.named_parameters()}
-    if "weight_hh_l0" not in weights:
-        candidate, forget, highway = linear(x, weights["projection.weight"]).chunk(3, 2)
-        if "gate_bias" in weights:
-            forget_bias, highway_bias = weights["gate_bias"].chunk(2)
-            forget, highway = forget + forget_bias, highway + highway_bias
-        return (
-            -logsigmoid(forget),
-            torch.sigmoid(-forget) * candidate,
-            lambda cells: torch.lerp(passed.to(dtype), cells.tanh(), highway.sigmoid()),
-        )
-    before = torch.cat((first.to(dtype).unsqueeze(1), hidden[:, :-1]), 1)
-    new = linear(x, weights["weight_ih_l0"], weights.get("bias_ih_l0"))
-    old = linear(before, weights["weight_hh_l0"], weights.get("bias_hh_l0"))
-    if new.shape[2] == 4 * hidden.shape[2]:
-        i, f, g, o = (new + old).chunk(4, 2)
-        return -logsigmoid(f), i.sigmoid() * g.tanh(), lambda cells: o.sigmoid() * cells.tanh()
-    (r_new, z_new, n_new), (r_old, z_old, n_old) = new.chunk(3, 2), old.chunk(3, 2)
-    candidate = (n_new + (r_new + r_old).sigmoid() * n_old).tanh()
-    return -logsigmoid(z_new + z_old), torch.sigmoid(-z_new - z_old) * candidate, lambda units: units

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.mixers._pairwise import Pairwise
 from longspan.mixers.base import Capabilities
+from longspan.mixers.looks import Pairwise
 from longspan.ops.affine import weight_and_bias
-from longspan.ops.heads import head_width, merge_heads, split_heads
+from longspan.ops.heads import head_width, split_heads
 from longspan.ops.lsh import hash_buckets, hash_buckets_naive, lsh_attention, lsh_attention_naive
 from longspan.ops.pooling import accumulation_dtype
 
@@ -74,10 +74,6 @@ class Reformer(Pairwise):
         rotations = torch.randn(heads, width, hashes, buckets // 2, generator=torch.Generator().manual_seed(seed))
         self.rotations: Tensor
         self.register_buffer("rotations", rotations)
-
-    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        y: Tensor = self.output(merge_heads(self.gather_values(x, mask, split_heads(self.value(x), self.heads))))
-        return y
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
         # In at least float32: rounded queries would fall into other buckets.

@@ -7,8 +7,8 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from longspan.errors import UserError, check_choice
-from longspan.mixers._pairwise import Pairwise, left_aligned_values
 from longspan.mixers.base import Capabilities
+from longspan.mixers.looks import Pairwise, left_aligned_values
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.cache import all_visible, as_mask, extended, spelled_out
 from longspan.ops.heads import head_width, merge_heads, split_heads
@@ -119,18 +119,6 @@ class Relative(Pairwise):
             key = split_heads(self.key(x), self.heads)
             encoded, content, position = self._scoring(x, x.shape[1])
             return self._weighing(content, position, encoded, key, values, mask)
-
-        return left_aligned_values(gather, x, mask, values)
-
-    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: RelativeState) -> Tensor:
-        def gather(x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
-            memory = state.memory.to(x.dtype)
-            seen = torch.cat((memory, x), 1)
-            visible = as_mask(extended(state.visible, memory.shape[1], x.shape[1], mask))
-            values = torch.cat((split_heads(self.value(memory), self.heads), values), 2)
-            encoded, content, position = self._scoring(x, seen.shape[1])
-            key = split_heads(self.key(seen), self.heads)
-            return self._weighing(content, position, encoded, key, values, visible)
 
         return left_aligned_values(gather, x, mask, values)
 

@@ -1,7 +1,5 @@
 """Standard multi-head softmax attention."""
 
-from functools import partial
-
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
@@ -9,8 +7,8 @@ from torch import Tensor, nn
 from longspan.mixers._cache import KeyValueCache, empty_cache, forgotten, joined
 from longspan.mixers._naive import attend, steps_to
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
-from longspan.mixers._pairwise import Pairwise
 from longspan.mixers.base import Capabilities, ContextState, State
+from longspan.mixers.looks import Pairwise
 from longspan.ops.alibi import alibi_attention
 from longspan.ops.attention import attention, attention_weights
 from longspan.ops.cache import all_visible, as_mask
@@ -75,10 +73,6 @@ class Softmax(Pairwise):
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias) if output_projection else nn.Identity()
 
-    def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        y: Tensor = self.output(merge_heads(self.gather_values(x, mask, split_heads(self.value(x), self.heads))))
-        return y
-
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
         query, key = self._projected(x, real_numbers(x, mask) if self.rotary else None)
         return self._attend(query, key, values, mask, self.causal)
@@ -100,9 +94,6 @@ class Softmax(Pairwise):
     def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
         y: Tensor = self.output(weighted(weights, self.value(context)))
         return y
-
-    def gather_after(self, x: Tensor, mask: Tensor | None, values: Tensor, state: KeyValueCache | Numbered) -> Tensor:
-        return continued(partial(self._gather, values), x, mask, state)[0]
 
     def operations(self, length: int) -> int:
         projections = 3 if isinstance(self.output, nn.Identity) else 4
@@ -131,15 +122,10 @@ class Softmax(Pairwise):
     def _continue(
         self, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
     ) -> tuple[Tensor, KeyValueCache]:
-        mixed, cache = self._gather(split_heads(self.value(x), self.heads), x, mask, cache, numbers)
-        return self.output(merge_heads(mixed)), cache
-
-    def _gather(
-        self, values: Tensor, x: Tensor, mask: Tensor | None, cache: KeyValueCache, numbers: Tensor | None
-    ) -> tuple[Tensor, KeyValueCache]:
         query, key = self._projected(x, numbers)
-        cache = joined(cache, key, values, mask)
-        return self._attend(query, cache.key, cache.value, as_mask(cache.visible), causal=True), cache
+        cache = joined(cache, key, split_heads(self.value(x), self.heads), mask)
+        mixed = self._attend(query, cache.key, cache.value, as_mask(cache.visible), causal=True)
+        return self.output(merge_heads(mixed)), cache
 
     def _projected(self, x: Tensor, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
         query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))

@@ -135,11 +135,7 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
     ]
     if able.looks:
         plain.append(looks.looks_at_whole_rows_are_means)
-        yield looks.looks_give_the_outputs, (torch.float64,)
-        precise.append(looks.looks_give_the_outputs)
-        if subject.causal and able.streaming:
-            yield looks.looks_continue_a_state, (torch.float64,)
-            precise.append(looks.looks_continue_a_state)
+        precise.append(looks.looks_are_weights_of_what_is_read)
     if subject.naive is not None:
         plain.insert(0, rows.agrees_with_the_naive_form)
         yield from ((rows.extreme_logits_are_right, (scale,)) for scale in (1e2, 1e4))

@@ -88,6 +88,7 @@ APART = {
     "one file each of a kind that grows": r"challenges/\w+\.py|tasks/\w+/baselines/\w+\.py",
     "an optional package": r"data/sources/files/html\.py",
     "kernels": r"ops/\w+/(numba|triton\w*|unsized)\.py",
+    "trainers with a loop of their own": r"tasks/\w+/trainer\.py",
     "a verb": r"verbs/\w+\.py",
     "pictures and pages, which predictions do not load, and explanations": r"tasks/\w+/(report|explaining)\.py",
 }

@@ -85,7 +85,7 @@ ALARM = 800
 FRAGMENT = 120
 APART = {
     "options, which `--help` reads without importing the rest": r"tasks/\w+/options\.py|cli/\w+\.py",
-    "one file each of a kind that grows": r"challenges/\w+\.py|tasks/\w+/baselines/\w+\.py",
+    "one file each of a kind that grows": r"testing/mixers/\w+\.py|challenges/\w+\.py|tasks/\w+/baselines/\w+\.py",
     "an optional package": r"data/sources/files/html\.py",
     "kernels": r"ops/\w+/(numba|triton\w*|unsized)\.py",
     "trainers with a loop of their own": r"tasks/\w+/trainer\.py",

@@ -380,7 +380,7 @@ class _Planner:
             silent.save_strategy = SaveStrategy.NO
             silent.load_best_model_at_end = silent.eval_on_start = silent.push_to_hub = False
             trainer = recipe.task.make_trainer(recipe, model, silent, prepared)
-            trainer.at_least(recipe.options.min_steps)
+            trainer.raise_epochs_to(recipe.options.min_steps)
             trainer.layer_decay = recipe.options.layer_decay
             self._count_other_bytes()
             peaks.release()

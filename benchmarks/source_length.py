@@ -27,7 +27,6 @@ from longspan.cli import use_fastest_exact_products
 from longspan.data.batches.streams import pad
 from longspan.data.text.tokenization import encode_counted, token_ids
 from longspan.tasks.base.seq2seq.search import Search, search, target_losses
-from longspan.tasks.base.seq2seq.task import reader_of
 from longspan.tasks.base.task import Run
 from longspan.training.lengths import scoring_batches
 
@@ -59,7 +58,7 @@ def join(sources: str, targets: str, folder: Path, seed: int) -> None:
 
 def scored(run: Run, sources: list[str], targets: list[str]) -> dict[str, Any]:
     """Return what a table says about one size of blocks."""
-    reader, model = reader_of(run), run.model.eval()
+    reader, model = run.processor, run.model.eval()
     streams, end = reader.streams, run.model.generation_config.eos_token_id
     read = [ids for ids, _ in encode_counted(reader.tokenizer, sources, run.recipe.data)]
     wanted = [[*ids.tolist(), end] for ids in token_ids(reader.tokenizer, targets)]

@@ -9,6 +9,9 @@ from typing import Any
 
 #: Where the documentation once said that they are, and where they are.
 MOVED = {
+    "longspan.explanations.looks": "longspan.explanations.question",
+    "longspan.mixers._looks": "longspan.mixers.looks",
+    "longspan.mixers._pairwise": "longspan.mixers.looks",
     "longspan.models.copying": "longspan.models.parts.copying",
     "longspan.models.losses": "longspan.models.parts.losses",
     "longspan.models.positions": "longspan.models.parts.positions",

@@ -2,13 +2,15 @@
 
 import dataclasses
 import math
+import sys
+import types
 from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard, metadata_eval_result
 
 from longspan import mixers, recipes, report
-from longspan.report.card import model_card
+from longspan.report.card import card_template, model_card
 from longspan.report.comparison import comparison_summary
 from longspan.results import ComparedRun, Comparison, Evaluation, MixerSummary, Spread, TrainingResult
 from longspan.tasks.base.classes import ClassificationScores
@@ -115,6 +117,14 @@ def test_the_model_card_is_one_the_hub_reads() -> None:
     ):
         assert part in body
     assert "read in full" in card("movie-reviews")
+
+
+def test_a_task_defined_in_a_notebook_has_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its module has no file.
+    notebook = types.ModuleType("notebook_cell")
+    monkeypatch.setitem(sys.modules, notebook.__name__, notebook)
+    kind = type("Stars", (type(recipes.load("imdb").task),), {"__module__": notebook.__name__})
+    assert card_template(kind).name == "card.md"
 
 
 def test_the_hub_lists_the_scores_of_the_card() -> None:

@@ -1,7 +1,7 @@
 """The model card: the README.md of a run folder, in the form the Hugging Face Hub reads."""
 
-import inspect
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,9 +35,10 @@ class Hub:
 
 def card_template(kind: type) -> Template:
     """Template of the cards of a task: `card.md` beside its class or a base class, else `base.md` of all tasks."""
-    folders = [Path(inspect.getfile(base)).parent for base in kind.__mro__ if base is not object]
+    # A class of a notebook has no file.
+    files = [getattr(sys.modules.get(base.__module__), "__file__", None) for base in kind.__mro__]
     environment = Environment(
-        loader=FileSystemLoader(list(dict.fromkeys(folders))),
+        loader=FileSystemLoader(list(dict.fromkeys(Path(file).parent for file in files if file))),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -1,4 +1,4 @@
-"""Losses over large vocabularies: exact, and without several copies of the scores."""
+"""Losses: of classes, and over large vocabularies, exact and without several copies of the scores."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from longspan import LongspanForCausalLM
 from longspan.models.parts import losses
-from longspan.models.parts.losses import cross_entropies, in_chunks
+from longspan.models.parts.losses import Mixed, class_losses, cross_entropies, in_chunks, unknown_labels
 from longspan.ops import linear_cross_entropy
 
 VOCABULARY, ROWS, LENGTH = 16000, 2, 64
@@ -108,3 +108,49 @@ def test_parts_give_the_same_losses_and_gradients(dtype: torch.dtype, monkeypatc
 def test_nothing_to_predict_costs_nothing() -> None:
     found = in_chunks(cross_entropies, torch.zeros(0, 4), torch.zeros(0, dtype=torch.long), 4)
     assert found.shape == (0,)
+
+
+@pytest.mark.parametrize("mixing", [False, True])
+@pytest.mark.parametrize("weights", [None, [0.5, 2.0, 1.0]])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_losses_of_classes_are_smoothed_weighted_and_mixed_in_training(
+    smoothing: float, weights: list[float] | None, mixing: bool
+) -> None:
+    scores = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    first, second, shares = torch.tensor([0, 2, 1, -100]), torch.tensor([1, 2, 0, -100]), torch.rand(4)
+    mixed = Mixed(second, shares) if mixing else None
+
+    def expected(smoothing: float, weights: list[float] | None) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for row in range(3):
+            for label, share in (
+                ((first[row], 1 - shares[row]), (second[row], shares[row]))
+                if mixing
+                else ((first[row], torch.tensor(1.0)),)
+            ):
+                target = torch.full((3,), smoothing / 3, dtype=torch.float64)
+                target[label] += 1 - smoothing
+                loss = -(target * scores[row].log_softmax(0)).sum() * (1 if weights is None else weights[int(label)])
+                total = total + share.double() * loss
+        return total
+
+    for items, divisor in ((None, 3), (7, 7)):
+        found = class_losses(scores, first, items, training=True, smoothing=smoothing, weights=weights, mixed=mixed)
+        torch.testing.assert_close(found.minimised, expected(smoothing, weights) / divisor)
+        if not smoothing and weights is None:
+            assert found.plain is None
+        else:
+            assert found.plain is not None
+            assert not found.plain.requires_grad
+            torch.testing.assert_close(found.plain, (expected(0.0, None) / divisor).detach())
+        validation = class_losses(scores, first, items, training=False, smoothing=smoothing, weights=weights)
+        assert validation.plain is None
+    torch.testing.assert_close(
+        class_losses(scores, first, None, training=False, weights=weights).minimised,
+        torch.nn.functional.cross_entropy(scores, first),
+    )
+
+
+def test_labels_that_are_not_known_have_no_number_that_could_be_one() -> None:
+    assert unknown_labels(torch.tensor([[1, 2]])).tolist() == [[-100, -100]]
+    assert unknown_labels(torch.tensor([1.5, 2.0])).isnan().all()

@@ -195,7 +195,8 @@ def test_a_share_without_rows_adds_nothing(problem_type: str, label: Any, tmp_pa
     classifier = model(problem_type)
     classifier.longspan.embeddings.table.sparse = True
     batch = _Share(Collator(STREAMS), {"input_ids": [3, 4, 5], "labels": label})([])
-    assert made._get_num_items_in_batch([batch], torch.device("cpu")) == 0
+    made._count_items = classifier.count_items
+    assert made.get_batch_samples(iter([batch]), 1, torch.device("cpu")) == ([batch], 0)
     loss = made.compute_loss(classifier, batch, num_items_in_batch=torch.tensor(5))
     loss.backward()
     assert loss == 0
@@ -207,6 +208,17 @@ def test_a_share_without_rows_adds_nothing(problem_type: str, label: Any, tmp_pa
     assert tokens is not None
     assert len(tokens.coalesce().values()) == 0
     assert not batch["attention_mask"].any()
+
+
+def test_a_target_of_regression_can_be_the_number_that_marks_missing_classes(tmp_path: Path) -> None:
+    made, regression = trainer(tmp_path), model("regression")
+    made._count_items = regression.count_items
+    batch = Collator(STREAMS)([{"input_ids": [3, 4, 5], "labels": np.full(3, IGNORED, np.float32)}])
+    (batch,), items = made.get_batch_samples(iter([batch]), 1, torch.device("cpu"))
+    assert items == 3
+    loss = made.compute_loss(regression, batch, num_items_in_batch=items)
+    expected = (regression(**{**batch, "labels": None}).logits - IGNORED).square().mean()
+    torch.testing.assert_close(loss, expected)
 
 
 def test_more_processes_than_documents_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from longspan.models.embeddings.base import Embeddings
 from longspan.models.embeddings.encoder import EncoderEmbeddings, EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings, token_settings, without_tokens
 from longspan.models.layers import build_backbone
+from longspan.models.parts.losses import count_items
 from longspan.models.parts.ngrams import HashedEmbedding
 from longspan.models.parts.positions import Positions, count_positions
 from longspan.models.parts.short_convolution import ShortConvolution
@@ -97,6 +98,15 @@ class LongspanPreTrainedModel(PreTrainedModel):
     def frozen_encoder(self) -> WindowEncoder | None:
         """That encoder, unless it is trained, too."""
         return None if self.window_encoder is None or self.window_encoder.trained else self.window_encoder
+
+    @property
+    def smooths_labels(self) -> bool:
+        """Whether `config.head.label_smoothing` smooths the labels of this model."""
+        return False
+
+    def count_items(self, labels: Tensor) -> Tensor:
+        """Number of items that the loss of these labels is a mean over, which `num_items_in_batch` adds up."""
+        return count_items(labels)
 
     @property
     def accepts_loss_kwargs(self) -> bool:

@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import itertools
 import math
 import shutil
 import time
@@ -107,9 +108,9 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
     """A `Trainer` that counts real tokens, has its own scores, and keeps the last good checkpoint when a save fails.
 
     Each of several processes trains on its share of every batch, and together they take the same steps as one process
-    with the entire batch: `Trainer` counts the labels of all accumulated batches in all processes
-    (`num_items_in_batch`), and the models' heads divide their summed losses by that number. `Trainer` then multiplies
-    by the number of processes, as gradients are averaged over them.
+    with the entire batch: the model counts the items of all accumulated batches in all processes
+    (`num_items_in_batch`), and its head divides the summed losses by that number. `Trainer` then multiplies by the
+    number of processes, as gradients are averaged over them.
 
     The training loss in the log is measured as that of validation: without label smoothing and class weights.
 
@@ -159,8 +160,11 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         self._loaded_step: int | None = None
         self._parts: dict[int, Callable[[], Parts]] = {}
         self._test_parts: Callable[[], Parts] | None = None
-        if self.label_smoother is not None and isinstance(self.model, LongspanPreTrainedModel):
-            self._let_the_model_smooth()
+        self._count_items: Callable[[Tensor], Tensor] | None = None
+        if isinstance(self.model, LongspanPreTrainedModel):
+            self._count_items = self.model.count_items
+            if self.label_smoother is not None:
+                self._let_the_model_smooth()
 
     # A task's part: scores and sizes
 
@@ -280,10 +284,22 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         self._plain_loss = plain
         return (loss, outputs) if return_outputs else loss
 
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[dict[str, Any]], num_batches: int, device: torch.device
+    ) -> tuple[list[dict[str, Any]], Tensor | int | None]:
+        """Batches of a step, and the number of items that their losses are a mean over, in all processes."""
+        counted = batches = list(itertools.islice(epoch_iterator, num_batches))
+        name = "shift_labels" if batches and "shift_labels" in batches[0] else "labels"
+        if self._count_items is not None and all(name in batch for batch in batches):
+            counts = [int(self._count_items(batch[name])) for batch in batches]
+            # As many labels as items, since `Trainer` counts labels.
+            counted = [{"labels": None, "shift_labels": torch.zeros(count, dtype=torch.int8)} for count in counts]
+        return batches, self._get_num_items_in_batch(counted, device)
+
     def _let_the_model_smooth(self) -> None:
         """Leave label smoothing to the model: `Trainer` would replace the model's loss, and so lose class weights."""
         smoothing, self.label_smoother = self.args.label_smoothing_factor, None
-        if not getattr(self.model, "smooths_labels", False):
+        if not self.model.smooths_labels:
             raise UserError(
                 "expected training.label_smoothing_factor=0 for a model whose labels are not single classes, got "
                 f"{smoothing}; leave it out."

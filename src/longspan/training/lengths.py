@@ -18,7 +18,7 @@ from longspan.data.batches.encoding import lengths
 from longspan.data.batches.streams import Stream, measured, nothing, pad
 from longspan.errors import UserError
 from longspan.models.model import LongspanPreTrainedModel
-from longspan.models.parts.losses import IGNORED
+from longspan.models.parts.losses import IGNORED, unknown_labels
 from longspan.results.scores import S
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
@@ -164,20 +164,6 @@ class LengthTrainer(LongspanTrainer[S]):
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,
         )
-
-    def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> Any:
-        """Return this batch's share of the mean loss over the labels of all processes; see `Trainer`."""
-        counts = (inputs["labels"] != IGNORED).any()
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
-        # Not every loss leaves out ignored labels.
-        loss = loss * counts
-        return (loss, outputs) if return_outputs else loss
 
     def _training_batches(self, rank: int) -> LengthBatches:
         return LengthBatches(
@@ -388,7 +374,7 @@ class Collator:
 class _Share:
     """Collates a process's share of a batch.
 
-    A share without rows becomes a batch of padding with ignored labels, as all processes take part in every step.
+    A share without rows becomes a batch of padding without known labels, as all processes take part in every step.
     """
 
     def __init__(self, collator: "Collator", spare: dict[str, Any]) -> None:
@@ -399,4 +385,4 @@ class _Share:
         if examples:
             return self.collator(examples)
         batch = nothing(self.spare, self.collator.streams)
-        return {**batch, "labels": torch.full_like(batch["labels"], IGNORED)}
+        return {**batch, "labels": unknown_labels(batch["labels"])}

@@ -19,6 +19,7 @@ from longspan.models.parts.adaptive import AdaptiveSoftmax
 from longspan.models.parts.losses import (
     IGNORED,
     check_token_labels,
+    count_items,
     cross_entropies,
     in_chunks,
     kept,
@@ -211,7 +212,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
                 mixed = -(parts + self.wide.gate(evidence).to(parts.dtype)).logsumexp(2)
                 losses = mixed.masked_fill(shift_labels == IGNORED, 0)
         if shift_labels is not None and losses is not None:
-            loss = mean_loss(losses, (shift_labels != IGNORED).sum(), num_items_in_batch)
+            loss = mean_loss(losses, count_items(shift_labels), num_items_in_batch)
         return LongspanCausalLMOutput(
             loss=loss,
             logits=logits,

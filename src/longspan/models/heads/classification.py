@@ -15,7 +15,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.parts.losses import IGNORED, mean_loss, smoothed_losses
+from longspan.models.parts.losses import IGNORED, Losses, Mixed, class_losses, mean_loss
 from longspan.models.settings import HeadSettings, arguments, check_each, check_shares, check_sizes, from_data
 from longspan.models.wide.classifier import LONGEST, Wide
 from longspan.ops.counts import counting, present
@@ -293,8 +293,8 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     def classified(
         self, logits: Tensor, labels: Tensor | None, num_items_in_batch: int | Tensor | None, **more: Any
     ) -> ClassifierOutput:
-        """Return logits in the unit of the data, with labels their loss, and `more` of the output."""
-        loss, plain = (None, None) if labels is None else self._losses(logits, labels, num_items_in_batch)
+        """Output with logits in the unit of the data, their loss where there are labels, and `more`."""
+        loss, plain = (None, None) if labels is None else self.losses(logits, labels, num_items_in_batch)
         mean, scale = self.config.head.target_mean, self.config.head.target_scale
         if (mean, scale) != (0, 1):
             logits = logits.to(accumulation_dtype(logits.dtype)) * scale + mean
@@ -302,41 +302,49 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
 
     @property
     def smooths_labels(self) -> bool:
-        """Whether `config.head.label_smoothing` smooths the labels of this model."""
         return self.config.problem_type in (SINGLE_LABEL, None)
 
-    def _losses(
-        self, logits: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the loss, and the plain one where that is another."""
+    def count_items(self, labels: Tensor) -> Tensor:
+        problem = self.config.problem_type or _problem_type(labels, self.num_labels)
+        return _known(labels, problem).sum()
+
+    def losses(
+        self, logits: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None, mixed: Mixed | None = None
+    ) -> Losses:
+        """Losses of logits; `mixed` are second labels of mixtures."""
         problem = self.config.problem_type or _problem_type(labels, self.num_labels)
         labels = _checked(labels.to(logits.device), problem, logits.shape, self.config.problem_type is None)
-        # Smoothing is for training: validation losses stay comparable between runs.
-        smoothing = float(self.config.head.label_smoothing)
+        smoothing = self.config.head.label_smoothing
         if smoothing and problem != SINGLE_LABEL:
             raise UserError(
                 f"label_smoothing is for single labels, got label_smoothing={smoothing} with problem_type={problem!r}; "
                 "set it to 0."
             )
+        if mixed is not None and problem != SINGLE_LABEL:
+            raise UserError(f"expected mixed labels with single labels, got problem_type={problem!r}; leave mixup out.")
         if self.config.problem_type is None:
             # Saved, as it tells pipelines which function turns logits into scores.
             self.config.problem_type = problem
         scores = logits.to(accumulation_dtype(logits.dtype))
         if problem == SINGLE_LABEL:
-            known = labels != IGNORED
-            chosen = (smoothing, self.config.head.class_weights) if self.training else (0.0, None)
-            losses, plain = smoothed_losses(scores, labels, *chosen)
-            return mean_loss(losses, known.sum(), num_items_in_batch), (
-                None if plain is None else mean_loss(plain, known.sum(), num_items_in_batch)
+            weights = self.config.head.class_weights
+            return class_losses(
+                scores,
+                labels,
+                num_items_in_batch,
+                training=self.training,
+                smoothing=smoothing,
+                weights=weights,
+                mixed=mixed,
             )
-        targets = labels.to(scores.dtype)
+        known = _known(labels, problem)
+        targets = labels.where(known, 0).to(scores.dtype)
         if problem == REGRESSION:
             targets = (targets - self.config.head.target_mean) / self.config.head.target_scale
             losses = nn.functional.mse_loss(scores, targets, reduction="none")
-            return mean_loss(losses, losses.numel(), num_items_in_batch), None
-        known = labels != IGNORED
-        losses = nn.functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
-        return mean_loss(losses.masked_fill(~known, 0), known.sum(), num_items_in_batch), None
+        else:
+            losses = nn.functional.binary_cross_entropy_with_logits(scores, targets, reduction="none")
+        return Losses(mean_loss(losses.masked_fill(~known, 0), known.sum(), num_items_in_batch))
 
 
 class LongspanForAudioClassification(LongspanForSequenceClassification):
@@ -369,6 +377,12 @@ class LongspanForAudioClassification(LongspanForSequenceClassification):
             **read,
         )
         return found
+
+
+def _known(labels: Tensor, problem: str) -> Tensor:
+    """Mask of the labels that are not missing: NaN, and -100 where that is no target of regression."""
+    known = ~labels.isnan()
+    return known if problem == REGRESSION else known & (labels != IGNORED)
 
 
 def _problem_type(labels: Tensor, num_labels: int) -> str:

@@ -13,7 +13,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.parts.losses import IGNORED, cross_entropies, mean_loss
+from longspan.models.parts.losses import count_items, cross_entropies, mean_loss
 from longspan.models.settings import HeadSettings, arguments, check_shares
 
 
@@ -82,5 +82,5 @@ class LongspanForAudioFrameClassification(LongspanPreTrainedModel):
                     f"{labels.dtype} of shape {tuple(labels.shape)}; give each position a class, or -100 for none."
                 )
             losses = cross_entropies(logits.flatten(0, 1), labels.flatten().to(logits.device))
-            loss = mean_loss(losses, (labels != IGNORED).sum(), num_items_in_batch)
+            loss = mean_loss(losses, count_items(labels), num_items_in_batch)
         return TokenClassifierOutput(loss=loss, logits=logits, hidden_states=body.hidden_states)

@@ -12,14 +12,12 @@ from longspan.models.embeddings.patches import PatchSettings
 from longspan.models.embeddings.pixels import PixelSettings
 from longspan.models.heads.base import hands_on
 from longspan.models.heads.classification import (
-    SINGLE_LABEL,
     ClassificationSettings,
     ClassifierOutput,
     LongspanForSequenceClassification,
 )
-from longspan.models.parts.losses import IGNORED, mean_loss, smoothed_losses
+from longspan.models.parts.losses import Mixed
 from longspan.models.settings import arguments
-from longspan.ops.pooling import accumulation_dtype
 
 
 @strict
@@ -76,32 +74,6 @@ class LongspanForImageClassification(LongspanForSequenceClassification):
             **read,
         )
         if labels is not None and mixed_labels is not None and mixed_shares is not None:
-            found.loss, found.plain_loss = self._mixed_losses(
-                found.logits, (labels, mixed_labels), mixed_shares, num_items_in_batch
-            )
+            second = Mixed(mixed_labels, mixed_shares)
+            found.loss, found.plain_loss = self.losses(found.logits, labels, num_items_in_batch, second)
         return found
-
-    def _mixed_losses(
-        self,
-        logits: Tensor,
-        labels: tuple[Tensor, Tensor],
-        shares: Tensor,
-        num_items_in_batch: int | Tensor | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the loss, and the plain one where that is another; see `_losses`."""
-        if self.config.problem_type not in (SINGLE_LABEL, None):
-            raise UserError(
-                f"expected mixed labels with single labels, got problem_type={self.config.problem_type!r}; leave mixup "
-                "out."
-            )
-        scores = logits.to(accumulation_dtype(logits.dtype))
-        smoothing, weights = float(self.config.head.label_smoothing), self.config.head.class_weights
-        chosen = (smoothing, weights) if self.training else (0.0, None)
-        count = (labels[0] != IGNORED).sum()
-        (first, plain), (second, other) = (smoothed_losses(scores, each, *chosen) for each in labels)
-        share = shares.to(scores.dtype)
-
-        def mean(one: Tensor, two: Tensor) -> Tensor:
-            return mean_loss((1 - share) * one + share * two, count, num_items_in_batch)
-
-        return mean(first, second), None if plain is None or other is None else mean(plain, other)

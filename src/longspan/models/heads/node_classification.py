@@ -14,7 +14,7 @@ from longspan.mixers.graph import Edges
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.parts.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
+from longspan.models.parts.losses import IGNORED, check_token_labels, class_losses
 from longspan.models.settings import HeadSettings, check_shares, check_sizes
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.propagation import propagate
@@ -139,10 +139,10 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         if labels is not None:
             check_token_labels("labels", labels, scores.shape[:2])
             known = labels != IGNORED
-            smoothing = float(self.config.head.label_smoothing) if self.training else 0.0
-            losses, plain_losses = smoothed_losses(scores[known], labels[known], smoothing)
-            loss = mean_loss(losses, known.sum(), num_items_in_batch)
-            plain = None if plain_losses is None else mean_loss(plain_losses, known.sum(), num_items_in_batch)
+            smoothing = self.config.head.label_smoothing
+            loss, plain = class_losses(
+                scores[known], labels[known], num_items_in_batch, training=self.training, smoothing=smoothing
+            )
             if weight:
                 plain = loss.detach() if plain is None else plain
                 # The share of this batch in those accumulated, as the loss of its labels has.
@@ -156,7 +156,6 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
 
     @property
     def smooths_labels(self) -> bool:
-        """Whether `config.head.label_smoothing` smooths the labels of this model."""
         return True
 
 

@@ -13,7 +13,7 @@ from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.parts.losses import IGNORED, cross_entropies, mean_loss
+from longspan.models.parts.losses import IGNORED, count_items, cross_entropies, mean_loss
 from longspan.models.questions import check_question, settle_question
 from longspan.models.settings import HeadSettings, check_shares, check_sizes
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
@@ -172,7 +172,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         if targets is not None:
             targets = targets.to(logits.device)
             losses = cross_entropies(logits.mT.flatten(0, 1), targets.flatten())
-            loss = mean_loss(losses, (targets != IGNORED).sum(), num_items_in_batch)
+            loss = mean_loss(losses, count_items(targets), num_items_in_batch)
         start, end = logits.unbind(-1)
         return QuestionAnsweringModelOutput(
             loss=loss, start_logits=start, end_logits=end, hidden_states=body.hidden_states

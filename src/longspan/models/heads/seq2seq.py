@@ -19,11 +19,12 @@ from longspan.models.parts.copying import CopyAttention, Source
 from longspan.models.parts.losses import (
     IGNORED,
     check_token_labels,
+    count_items,
     cross_entropies,
     in_chunks,
     kept,
-    mean_loss,
     output_losses,
+    smoothed_losses,
     uniform_losses,
 )
 from longspan.models.settings import DEEPEST, HeadSettings, check_shares, check_sizes, from_data
@@ -182,7 +183,6 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
     """
 
     head_settings = Seq2SeqSettings
-    smooths_labels: ClassVar[bool] = True
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
@@ -321,6 +321,10 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         found.encoder_hidden_states = getattr(encoder_outputs, "hidden_states", None)
         return found
 
+    @property
+    def smooths_labels(self) -> bool:
+        return True
+
     def _predict(
         self,
         output: Tensor,
@@ -345,11 +349,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         every = logits if isinstance(logits_to_keep, int) and logits_to_keep == 0 else None
         smoothing = self.config.head.label_smoothing if self.training else 0.0
         losses, uniform = self._losses(output, every, labels, source, smoothed=smoothing > 0)
-        items = (labels != IGNORED).sum()
-        loss, plain = mean_loss(losses, items, num_items_in_batch), None
-        if uniform is not None:
-            plain = loss.detach()
-            loss = mean_loss((1 - smoothing) * losses + smoothing * uniform, items, num_items_in_batch)
+        loss, plain = smoothed_losses(losses, uniform, smoothing, count_items(labels), num_items_in_batch)
         return LongspanSeq2SeqLMOutput(loss=loss, logits=logits, losses=losses, plain_loss=plain)
 
     def _losses(

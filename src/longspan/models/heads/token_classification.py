@@ -15,7 +15,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.linear_chain import COUNTS_ALONE, LinearChain, path_losses
-from longspan.models.parts.losses import IGNORED, check_token_labels, mean_loss, smoothed_losses
+from longspan.models.parts.losses import IGNORED, Losses, check_token_labels, class_losses, mean_loss
 from longspan.models.parts.words import Gathered, first_of_words, gathered
 from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
 from longspan.models.states import MixerStates
@@ -219,7 +219,6 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
 
     @property
     def smooths_labels(self) -> bool:
-        """Whether `config.head.label_smoothing` smooths the labels of this model."""
         return not self.config.head.crf
 
     def chained(self, like: Tensor, scales: Float[Tensor, " 2"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -272,20 +271,18 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         sentence_ids: Tensor | None,
         num_items_in_batch: int | Tensor | None,
         wide: WideChain | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return the loss, and the plain one where that is another."""
+    ) -> Losses:
         known = labels != IGNORED
         if not self.config.head.crf and wide is None:
-            smoothing = float(self.config.head.label_smoothing) if self.training else 0.0
-            losses, plain = smoothed_losses(scores[known], labels[known], smoothing)
-            return mean_loss(losses, known.sum(), num_items_in_batch), (
-                None if plain is None else mean_loss(plain, known.sum(), num_items_in_batch)
+            smoothing = self.config.head.label_smoothing
+            return class_losses(
+                scores[known], labels[known], num_items_in_batch, training=self.training, smoothing=smoothing
             )
         rows = gathered(first, sentence_ids)
         free, gold = rows.rows(scores), rows.rows(torch.where(known, labels, -1))
         chain = self.chain(free) if wide is None else self.chained(free, wide.scales)
         losses = path_losses(free, gold, rows.lengths, *chain)
-        return mean_loss(losses, (known & first).sum(), num_items_in_batch), None
+        return Losses(mean_loss(losses, (known & first).sum(), num_items_in_batch))
 
     def _labelled(
         self,

@@ -1,6 +1,13 @@
-"""Parts shared by the losses of all heads, and losses over large vocabularies without several copies of the scores."""
+"""Losses of all heads: sums, what they are divided by, label smoothing, class weights, and large vocabularies.
+
+A head sums losses and divides them by a number of items (`mean_loss`). In training that number is
+`num_items_in_batch`, which counts the items of all accumulated batches in all processes; the trainer asks the model
+for those of each batch (`LongspanPreTrainedModel.count_items`). Losses over large vocabularies never have several
+copies of the scores in memory.
+"""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +27,7 @@ CHUNK = 1 << 24
 
 
 def mean_loss(losses: Tensor, items: int | Tensor, num_items_in_batch: int | Tensor | None) -> Tensor:
-    """Return the sum of `losses` (*n) divided by the number of items: the loss that a head returns, a scalar.
+    """Sum of `losses` (*n) divided by the number of items: the loss that a head returns, a scalar.
 
     Without `num_items_in_batch` that is `items`, the number of labels in this batch. With it, the batch is one of
     several in an optimiser step, on this device or on others. The sum is then divided by the number of labels in all of
@@ -32,30 +39,104 @@ def mean_loss(losses: Tensor, items: int | Tensor, num_items_in_batch: int | Ten
     return losses.sum() / count.reshape(()).clamp_min(1)
 
 
-def smoothed_losses(
-    scores: Tensor, labels: Tensor, smoothing: float, weights: Sequence[float] | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """Return the cross-entropies that training minimises, (n,), and the plain ones, for comparison with validation.
+def count_items(labels: Tensor) -> Tensor:
+    """Number of labels that are not `IGNORED`."""
+    return (labels != IGNORED).sum()
 
-    The plain ones have neither label smoothing nor class weights, and no gradient; None where the first are plain.
+
+def unknown_labels(like: Tensor) -> Tensor:
+    """Labels of the same shape and type that stand for none: `IGNORED`, or NaN, as any other number may be a target."""
+    return torch.full_like(like, torch.nan if like.is_floating_point() else IGNORED)
+
+
+class Losses(NamedTuple):
+    """Losses of a batch.
+
+    Attributes:
+        minimised: the loss of training.
+        plain: the loss without label smoothing and class weights, for comparison with validation. It has no gradient;
+            None where the first is that.
+    """
+
+    minimised: Tensor
+    plain: Tensor | None = None
+
+
+class Mixed(NamedTuple):
+    """A second label of each item, in training on mixtures of two.
+
+    Attributes:
+        labels: (n,) classes.
+        shares: (n,) their shares, from 0 to 1.
+    """
+
+    labels: Tensor
+    shares: Tensor
+
+
+def class_losses(
+    scores: Tensor,
+    labels: Tensor,
+    num_items_in_batch: int | Tensor | None,
+    *,
+    training: bool,
+    smoothing: float = 0.0,
+    weights: Sequence[float] | None = None,
+    mixed: Mixed | None = None,
+) -> Losses:
+    """Mean cross-entropies of classes. Smoothing and weights are for training: those of validation stay comparable.
 
     Args:
         scores: (n, c) logits.
         labels: (n,) classes; -100 for none, which gives 0.
+        num_items_in_batch: see `mean_loss`. Weights do not change the number of items.
+        training: whether it is training.
         smoothing: share of the target spread evenly over all classes.
         weights: (c,) factors of the losses of each class; None is 1.
+        mixed: second labels; the loss of an item is the mean of those of both, by their shares.
     """
+    smoothing, weights = (float(smoothing), weights) if training else (0.0, None)
+
+    def mean(smoothing: float, weights: Sequence[float] | None) -> Tensor:
+        losses = _cross_entropies(scores, labels, smoothing, weights)
+        if mixed is not None:
+            share = mixed.shares.to(scores.dtype)
+            losses = (1 - share) * losses + share * _cross_entropies(scores, mixed.labels, smoothing, weights)
+        return mean_loss(losses, count_items(labels), num_items_in_batch)
+
+    minimised = mean(smoothing, weights)
+    if not smoothing and weights is None:
+        return Losses(minimised)
+    with torch.no_grad():
+        return Losses(minimised, mean(0.0, None))
+
+
+def smoothed_losses(
+    losses: Tensor,
+    uniform: Tensor | None,
+    smoothing: float,
+    items: int | Tensor,
+    num_items_in_batch: int | Tensor | None,
+) -> Losses:
+    """Mean of losses with label smoothing, where the losses of a uniform target are known (`uniform_losses`).
+
+    Args:
+        losses: (*n) plain ones.
+        uniform: (*n) those of a uniform target; None for no smoothing.
+        smoothing: share of the uniform target.
+        items, num_items_in_batch: see `mean_loss`.
+    """
+    plain = mean_loss(losses, items, num_items_in_batch)
+    if uniform is None:
+        return Losses(plain)
+    return Losses(mean_loss((1 - smoothing) * losses + smoothing * uniform, items, num_items_in_batch), plain.detach())
+
+
+def _cross_entropies(scores: Tensor, labels: Tensor, smoothing: float, weights: Sequence[float] | None) -> Tensor:
     losses = torch.nn.functional.cross_entropy(
         scores, labels, ignore_index=IGNORED, label_smoothing=smoothing, reduction="none"
     )
-    if not smoothing and weights is None:
-        return losses, None
-    plain = losses.detach()
-    if smoothing:
-        plain = torch.nn.functional.cross_entropy(scores.detach(), labels, ignore_index=IGNORED, reduction="none")
-    if weights is not None:
-        losses = losses * losses.new_tensor(weights)[labels.clamp_min(0)]
-    return losses, plain
+    return losses if weights is None else losses * losses.new_tensor(weights)[labels.clamp_min(0)]
 
 
 def check_token_labels(name: str, labels: Tensor, shape: tuple[int, ...]) -> None:

@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
-from typing_extensions import override
 
 from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
@@ -111,11 +110,6 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             rank=self.args.process_index,
             world=self.args.world_size,
         )
-
-    @override
-    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Any:
-        # The Trainer counts `shift_labels`, but only where there are `labels`.
-        return super()._get_num_items_in_batch([{**batch, "labels": None} for batch in batch_samples], device)
 
     def compute_loss(
         self,

@@ -5,10 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from datasets import Dataset
-from torch import Tensor
-from typing_extensions import override
 
 from longspan.data.batches.by_length import LengthBatches, padding_fraction
 from longspan.data.batches.drawn import EpochBatches
@@ -112,13 +109,6 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
 
     def _scored_a_batch(self) -> None:
         self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
-
-    @override
-    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Tensor]], device: torch.device) -> Any:
-        # What a loss is a mean over is not always a label.
-        count = self.model.count_items
-        counted = [{"labels": torch.zeros(int(count(batch["labels"])))} for batch in batch_samples]
-        return super()._get_num_items_in_batch(counted, device)
 
     def _training_batches(self, rank: int) -> LengthBatches:
         return LengthBatches(

@@ -12,7 +12,7 @@ import torch
 
 from longspan import LongspanConfig, LongspanForSequenceClassification
 from longspan.cli import use_fastest_exact_products
-from longspan.machine.environment import peak_memory
+from longspan.machine.memory import peak_memory
 
 
 def main() -> None:

@@ -25,7 +25,8 @@ from tabulate import tabulate
 
 from longspan import LongspanConfig, LongspanForCausalLM, mixers
 from longspan.cli import use_fastest_exact_products
-from longspan.machine.environment import environment, peak_memory
+from longspan.machine.environment import environment
+from longspan.machine.memory import peak_memory
 from longspan.tasks.language_modelling.generation import read
 
 VOCABULARY = 256

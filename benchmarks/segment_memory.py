@@ -28,7 +28,8 @@ from transformers.trainer_callback import PrinterCallback
 
 from longspan import LongspanConfig, LongspanForCausalLM
 from longspan.cli import use_fastest_exact_products
-from longspan.machine.environment import environment, peak_memory
+from longspan.machine.environment import environment
+from longspan.machine.memory import peak_memory
 from longspan.tasks.language_modelling.trainer import SegmentTrainer
 
 RIVAL = "softmax carried"

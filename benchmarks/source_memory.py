@@ -17,7 +17,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from longspan import LongspanForSeq2SeqLM
 from longspan.cli import use_fastest_exact_products
-from longspan.machine.environment import peak_memory
+from longspan.machine.memory import peak_memory
 
 START = 1
 

@@ -12,7 +12,7 @@ import longspan
 from longspan import cli
 from longspan.cli.flags import lengths_of
 from longspan.errors import UserError
-from longspan.machine import peaks
+from longspan.machine import memory
 from longspan.report.forecast import forecast_summary
 from longspan.report.wrapping import wrapped
 from longspan.results.forecast import Forecast, Suggestion
@@ -30,7 +30,7 @@ def planned(data: Path, *more: str, **options: Any) -> Forecast:
 
 def test_a_row_for_each_mixer_and_length(animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    before = peaks.resident()
+    before = memory.resident()
     found = planned(animals, "data.max_length=8", mixers=["additive", "additive+softmax", "softmax"], lengths=[8, 4])
     assert [(run.mixer, run.length) for run in found.runs] == [
         (mixer, length) for length in (4, 8) for mixer in ("additive", "additive+softmax", "softmax")
@@ -85,7 +85,7 @@ def test_no_batch_is_tried_that_is_expected_not_to_fit(
         return step(self, model, inputs, *more)
 
     monkeypatch.setattr(LongspanTrainer, "training_step", training_step)
-    monkeypatch.setattr(peaks, "available", lambda: peaks.resident() + room)
+    monkeypatch.setattr(memory, "available", lambda: memory.resident() + room)
     found = planned(animals, "training.per_device_train_batch_size=20", "data.max_length=8", mixers=["additive"])
     assert found.of("additive", 8).measured == found.of("additive", 8).fits == measured
     assert read[0] == 1
@@ -148,7 +148,7 @@ def watch(lengths: list[int], took: Callable[[int], float], enough: float) -> tu
     """A watch that has seen steps until it stopped them, where a step of a length takes that many seconds."""
     now = [0.0]
     loads = np.array([[1.0, length, length**2] for length in lengths])
-    made = Watch(loads, lambda known, load: load[2] < 50 * known[-1, 2], peaks.Peak(), enough, lambda: now[0])
+    made = Watch(loads, lambda known, load: load[2] < 50 * known[-1, 2], memory.Peak(), enough, lambda: now[0])
     made.on_train_begin()
 
     class Control:

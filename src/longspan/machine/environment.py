@@ -2,7 +2,6 @@
 
 import os
 import platform
-import resource
 import subprocess
 import sys
 from importlib import metadata
@@ -38,24 +37,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def peak_memory() -> int:
-    """Return the most memory used so far in bytes: of the GPU where there is one, otherwise of the process."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def available_memory() -> int | None:
-    """Return the bytes that this process may have at most, or None if the system does not say."""
-    try:
-        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return physical if limit == resource.RLIM_INFINITY else min(physical, limit)
 
 
 def _processor() -> str:

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from tqdm.auto import tqdm
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from longspan.machine.peaks import return_freed
+from longspan.machine.memory import return_freed
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 
@@ -91,7 +91,7 @@ class Losses:
 
 
 class ReturnFreedMemory(TrainerCallback):
-    """Return freed memory to the system periodically (`machine.peaks.return_freed`), for training on a CPU.
+    """Return freed memory to the system periodically (`machine.memory.return_freed`), for training on a CPU.
 
     Batches of different shapes leave holes between blocks in use that later tensors do not fit, and the holes keep
     growing in number otherwise.

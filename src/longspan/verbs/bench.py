@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from longspan import mixers as all_mixers
 from longspan.errors import UserError, check_choice, suggestion
 from longspan.machine import imports
-from longspan.machine.environment import available_memory, environment
+from longspan.machine.environment import environment
 from longspan.machine.floors import Rates, Times, interleaved, measured_rates, peak_of
+from longspan.machine.memory import memory_limit
 from longspan.mixers.base import Mixer
 from longspan.models.backbone import Backbone
 from longspan.results.bench import Benchmark, Measurement
@@ -281,8 +282,8 @@ def _reason(before: Sequence[Measurement], length: int, seconds: float, device: 
     if expected is not None and expected > seconds:
         return f"left out: a call takes about {expected:.1f} s, more than the {seconds:g} s of --seconds."
     memory = _expected([(one.length, float(one.peak_memory_bytes or 0)) for one in before], length)
-    there = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else available_memory()
-    if memory is not None and there is not None and memory > _SHARE_OF_MEMORY * there:
+    there = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else memory_limit()
+    if memory is not None and memory > _SHARE_OF_MEMORY * there:
         return f"left out: it needs about {memory / 2**30:.1f} GiB of memory, of {there / 2**30:.1f} GiB."
     return None
 

@@ -21,7 +21,7 @@ from longspan import recipes
 from longspan.data.sources.files.opening import expand
 from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
-from longspan.machine.environment import peak_memory
+from longspan.machine.memory import peak_memory
 from longspan.machine.printing import BARS, printable, shows_bars
 from longspan.machine.session import quieten_transformers
 from longspan.results.outputs import write_json

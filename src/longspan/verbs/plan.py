@@ -27,7 +27,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from longspan.data.batches.encoding import lengths as lengths_of
 from longspan.errors import UserError
-from longspan.machine import imports, peaks
+from longspan.machine import imports, memory
 from longspan.machine.bars import hidden_bars
 from longspan.mixers.base import Mixer
 from longspan.models.limits import limits
@@ -148,7 +148,7 @@ class Watch(TrainerCallback):
         self,
         loads: np.ndarray,
         allows: Callable[[np.ndarray, np.ndarray], bool],
-        peak: peaks.Peak,
+        peak: memory.Peak,
         enough: float,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -156,7 +156,7 @@ class Watch(TrainerCallback):
         self.order = [*np.repeat(np.arange(len(loads)), 2).tolist(), *(list(range(len(loads))) * 50)]
         self.seconds: list[float] = []
         self.bytes: list[int] = []
-        self._last, self._base = 0.0, peaks.resident()
+        self._last, self._base = 0.0, memory.resident()
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         self.peak.mark()
@@ -201,7 +201,7 @@ class _Planner:
         # A task from elsewhere may lack the usual key.
         self.key = self.own.task.length_key if hasattr(getattr(self.own, self._table), self._setting or " ") else ""
         self.own_length = int(getattr(getattr(self.own, self._table), self._setting)) if self.key else None
-        self.memory, self.peak = peaks.available(), peaks.Peak()
+        self.memory, self.peak = memory.available(), memory.Peak()
         # The most in use while nothing was trained.
         self.other_bytes = 0
         # By mixer: load, seconds and additional bytes of measured batches, `(m, 5)`, and weights of a step's seconds.
@@ -294,7 +294,7 @@ class _Planner:
         return replace(recipe, **{self._table: part})
 
     def _prepared(self, recipe: Recipe) -> Prepared:
-        peaks.release()
+        memory.release()
         recipe.task.processor.check(recipe.model, recipe.data)
         prepared = recipe.task.prepare(recipe)
         check_validation(prepared.splits)
@@ -310,7 +310,7 @@ class _Planner:
             with self._trainer(_single_rows(recipe), prepared, counted) as (trainer, _):
                 known = self._measured(trainer, known)
         with self._trainer(recipe, prepared, counted) as (trainer, arguments):
-            loads, base = _loads(trainer), peaks.resident()
+            loads, base = _loads(trainer), memory.resident()
             own = self._measured(trainer, known)
             each, epochs = arguments.gradient_accumulation_steps, trainer.args.num_train_epochs
             real, scored = 1 - trainer.padding_fraction(), len(trainer.eval_dataset)
@@ -325,7 +325,7 @@ class _Planner:
         quadratic = any(not module.linear for module in modules if isinstance(module, Mixer))
         step = np.array([1, each, each])
         self.seconds[name] = seconds = fitted(known[:, :3] * step, known[:, 3], quadratic)
-        memory = covering(known[:, :3], known[:, 4], quadratic)
+        memory_cost = covering(known[:, :3], known[:, 4], quadratic)
         if len(own):
             # What was measured at this length counts more than the line through all lengths.
             seconds = seconds * np.median(own[:, 3] / (own[:, :3] * step @ seconds))
@@ -342,7 +342,7 @@ class _Planner:
             return epoch / per_epoch * steps + times("eval", steps) * validation + saving
 
         def bytes_of(load: np.ndarray) -> float:
-            return MARGIN * max(self.other_bytes, base + float(load @ memory))
+            return MARGIN * max(self.other_bytes, base + float(load @ memory_cost))
 
         steps = arguments.max_steps if arguments.max_steps > 0 else math.ceil(epochs * per_epoch)
         if recipe.options.max_minutes:
@@ -383,11 +383,11 @@ class _Planner:
             trainer.raise_epochs_to(recipe.options.min_steps)
             trainer.layer_decay = recipe.options.layer_decay
             self._count_other_bytes()
-            peaks.release()
+            memory.release()
             yield trainer, arguments
             self._count_other_bytes()
         del model, trainer
-        peaks.release()
+        memory.release()
         self.peak.mark()
 
     def _count_other_bytes(self) -> None:
@@ -395,7 +395,7 @@ class _Planner:
 
     def _measured(self, trainer: LongspanTrainer[Any], known: np.ndarray) -> np.ndarray:
         """Load, seconds and additional bytes of batches that a trainer is trained on, if they are worth a try."""
-        loads, loader, base = _loads(trainer), trainer.get_train_dataloader(), peaks.resident()
+        loads, loader, base = _loads(trainer), trainer.get_train_dataloader(), memory.resident()
 
         def allows(known: np.ndarray, load: np.ndarray) -> bool:
             seconds, extra = (float(load @ covering(known[:, :3], known[:, column], True)) for column in (3, 4))

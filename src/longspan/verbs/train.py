@@ -18,7 +18,7 @@ from longspan import recipes
 from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.machine.bars import hidden_bars
-from longspan.machine.environment import peak_memory
+from longspan.machine.memory import peak_memory
 from longspan.report import pictures
 from longspan.report.card import model_card
 from longspan.report.run_report import NAME as REPORT

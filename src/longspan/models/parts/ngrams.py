@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from longspan.errors import UserError
-from longspan.machine.environment import available_memory
+from longspan.machine.memory import memory_limit
 
 #: Stands for a position without a token: padding, and what was before the first one.
 NOTHING = -1
@@ -105,8 +105,8 @@ class NgramEmbedding(HashedEmbedding):
 
 
 def _check_memory(buckets: int, dim: int) -> None:
-    needed, there = 4 * buckets * dim, available_memory()
-    if there is not None and needed > there:
+    needed, there = 4 * buckets * dim, memory_limit()
+    if needed > there:
         raise UserError(
             f"expected a table of n-grams that fits into this machine's {there / 2**30:.3g} GiB of memory, got "
             f"ngram_buckets={buckets} of {dim} numbers, {needed / 2**30:.3g} GiB; choose fewer."

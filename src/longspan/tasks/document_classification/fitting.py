@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from longspan.errors import UserError
-from longspan.machine.environment import available_memory
+from longspan.machine.memory import memory_limit
 from longspan.models.wide.classifier import FOLDS, LONGEST, Wide, fold_of, ngram_hashes
 from longspan.tasks.document_classification.bags import Bags, batches
 from longspan.tasks.document_classification.kinds import (
@@ -87,8 +87,8 @@ def table_size(documents: Dataset, classes: int, characters: bool) -> int:
 def check_memory(places: int, classes: int) -> None:
     """Raise UserError if weights for this number of places and classes do not fit into this machine's memory."""
     needed = _COPIES * places * classes * 4
-    memory = available_memory()
-    if memory is not None and needed > memory:
+    memory = memory_limit()
+    if needed > memory:
         raise UserError(
             f"expected weights of n-grams that can be fitted in {memory / 2**30:.0f} GiB of memory, got {places:,} "
             f"places for {classes:,} classes, which take {needed / 2**30:.0f} GiB; lower model.wide_buckets."

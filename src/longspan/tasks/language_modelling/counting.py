@@ -10,7 +10,7 @@ import torch
 from longspan.data.text.long_documents import token_arrays
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
-from longspan.machine.environment import available_memory
+from longspan.machine.memory import memory_limit
 from longspan.models.wide.kneser_ney import KneserNey
 from longspan.tasks.base.corpora import excerpt
 from longspan.tasks.base.task import Prepared, check_validation
@@ -181,8 +181,8 @@ def losses(model: KneserNey, documents: Sequence[np.ndarray], scored: np.ndarray
 
 def check_memory(tokens: int) -> None:
     """Raise UserError if the n-grams of a text of this number of tokens cannot be counted in this machine's memory."""
-    memory, needed = available_memory(), tokens * _BYTES
-    if memory is not None and needed > memory:
+    memory, needed = memory_limit(), tokens * _BYTES
+    if needed > memory:
         raise UserError(
             f"expected a text whose n-grams can be counted in {memory / 2**30:.0f} GiB of memory, got {tokens:,} "
             f"tokens, which take about {needed / 2**30:.0f} GiB; set model.wide=false, or train on a part of the text."

@@ -1,31 +1,37 @@
-"""Memory of this process, or of the GPU where there is one: now, the most of it for a while, and what there is."""
+"""Memory of this process, or of the GPU where there is one: in use, its largest amount, and the limit."""
 
 import contextlib
 import ctypes
 import gc
+import resource
 import sys
 import threading
 from pathlib import Path
 
+import psutil
 import torch
-
-from longspan.machine.environment import available_memory, peak_memory
-
-_STATUS = Path("/proc/self/status")
 
 _EVERY = 0.003
 """Seconds between two readings of memory."""
 
 
 def resident() -> int:
-    """Return the bytes in use: of the GPU, or in memory of this process; elsewhere than on Linux, the most so far."""
+    """Bytes in use: of the GPU, or in memory of this process."""
     if torch.cuda.is_available():
         return torch.cuda.memory_allocated()
-    return _of_status("VmRSS") or peak_memory()
+    return int(psutil.Process().memory_info().rss)
+
+
+def peak_memory() -> int:
+    """Largest number of bytes in use so far: of the GPU where there is one, otherwise of the process."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 class Peak:
-    """The most memory in use since a mark, while a `with` block of it lasts.
+    """Largest amount of memory in use since a mark, while a `with` block of it lasts.
 
     A process knows only the most that it ever had. Where that does not grow, memory is read every few milliseconds, so
     that a shorter peak may be missed.
@@ -52,7 +58,7 @@ class Peak:
         self._before, self._sampled = peak_memory(), resident()
 
     def most(self) -> int:
-        """Return the most bytes in use since `mark`."""
+        """Largest number of bytes in use since `mark`."""
         found = peak_memory()
         if torch.cuda.is_available() or found > self._before:
             return found
@@ -64,24 +70,23 @@ class Peak:
             self._sampled = max(self._sampled, resident())
 
 
-def available() -> int | None:
-    """Return the bytes that this process may have, those in use included, or None if the system does not say.
+def memory_limit() -> int:
+    """Bytes of memory that this process may have at most: the machine's, within limits of processes and containers."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    limits = [psutil.virtual_memory().total, *_group_limits()]
+    return min(limits if limit == resource.RLIM_INFINITY else [limit, *limits])
 
-    Of a GPU it is what others leave, of a machine what others leave within the limits of this process.
-    """
+
+def available() -> int:
+    """Bytes that this process may have, those in use included: what others leave, of the GPU where there is one."""
     if torch.cuda.is_available():
         free, _ = torch.cuda.mem_get_info()
         return int(free) + torch.cuda.memory_reserved()
-    limits = [limit for limit in (available_memory(), *_of_groups()) if limit is not None]
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) * 1024
-        limits.append(free + resident())
-    return min(limits, default=None)
+    return min(memory_limit(), psutil.virtual_memory().available + resident())
 
 
 def release() -> None:
-    """Give what is no longer used back to the system."""
+    """Give unused memory back to the system."""
     # A trainer holds itself in cycles.
     gc.collect()
     if torch.cuda.is_available():
@@ -97,16 +102,8 @@ def return_freed() -> None:
         trim(0)
 
 
-def _of_status(name: str) -> int | None:
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
-
-
-def _of_groups() -> list[int]:
-    """Return the limits of the control groups that this process is in: both versions, none without a limit."""
+def _group_limits() -> list[int]:
+    """Limits of the control groups that this process is in: both versions, none without a limit."""
     root, found = Path("/sys/fs/cgroup"), []
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()

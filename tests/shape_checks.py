@@ -1,4 +1,4 @@
-"""The shape annotations of modules, checked in every call while the suite runs.
+"""The shape annotations of modules, checked while the suite runs.
 
 `jaxtyping.install_import_hook` checks the same, at a third of the suite's time: it binds the arguments of each call to
 their names, and checks them twice.
@@ -11,10 +11,12 @@ from dataclasses import is_dataclass
 from functools import wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import jaxtyping
+import numpy as np
+import torch
 from beartype import beartype
 
 Function = Callable[..., Any]
@@ -25,15 +27,10 @@ def install(modules: Sequence[str]) -> None:
     sys.meta_path.insert(0, _Finder(modules))
 
 
-def types_checked(function: Function) -> Function:
-    """Return the function, with the types of its arguments and of what it returns checked in every call."""
-    return _checked(function, lambda: beartype(function))
-
-
 def shapes_checked(function: Function) -> Function:
     """Return the function, with shapes checked as well: a name of a size is one number throughout a call."""
 
-    def with_sizes() -> Function:
+    def with_sizes(function: Function) -> Function:
         typed = beartype(function)
 
         def call(*arguments: Any, **options: Any) -> Any:
@@ -42,22 +39,11 @@ def shapes_checked(function: Function) -> Function:
 
         return call
 
-    return _checked(function, with_sizes)
+    return _once(function, with_sizes)
 
 
 def all_checked(function: Function) -> Function:
     """Return the function, with shapes checked that name other arguments, in braces, and those of generators."""
-    return _checked(function, lambda: jaxtyping.jaxtyped(function, typechecker=beartype))
-
-
-def dataclass_checked(kind: type) -> type:
-    """Return the class; what a dataclass is made of is checked."""
-    if is_dataclass(kind) and "__init__" in vars(kind):
-        kind.__init__ = types_checked(kind.__init__)  # type: ignore[method-assign]
-    return kind
-
-
-def _checked(function: Function, make: Callable[[], Function]) -> Function:
     checking: Function | None = None
 
     @wraps(function)
@@ -65,11 +51,76 @@ def _checked(function: Function, make: Callable[[], Function]) -> Function:
         nonlocal checking
         if jaxtyping.config.jaxtyping_disable:
             return function(*arguments, **options)
-        # Made when it is needed: functions inside of functions are new in every call of these.
-        checking = checking or make()
+        checking = checking or jaxtyping.jaxtyped(function, typechecker=beartype)
         return checking(*arguments, **options)
 
     return check
+
+
+def dataclass_checked(kind: type) -> type:
+    """Return the class; the shapes that a dataclass is made of are checked."""
+    if is_dataclass(kind) and "__init__" in vars(kind):
+        kind.__init__ = shapes_checked(kind.__init__)  # type: ignore[method-assign]
+    return kind
+
+
+#: Types and sizes that passed, by the code of a function: those inside of functions are new in every call of these. By
+#: its identity, as equal code may have other annotations.
+_PASSED: dict[int, tuple[CodeType, set[Any]]] = {}
+
+
+def _once(function: Function, checked: Callable[[Function], Function]) -> Function:
+    """Return the function, `checked` for each combination of types and sizes: checks take longer than small products,
+    and models call a function thousands of times with the same sizes."""
+    passed = _PASSED.setdefault(id(function.__code__), (function.__code__, set()))[1]
+    checking: Function | None = None
+
+    @wraps(function)
+    def check(*arguments: Any, **options: Any) -> Any:
+        nonlocal checking
+        if jaxtyping.config.jaxtyping_disable:
+            return function(*arguments, **options)
+        given = _sizes((arguments, options))
+        known = given in passed
+        if known:
+            result = function(*arguments, **options)
+        else:
+            checking = checking or checked(function)
+            result = checking(*arguments, **options)
+        if given is not None:
+            sizes = _sizes(result)
+            both = given, sizes
+            if known and (sizes is None or both not in passed):
+                checked(wraps(function)(lambda *_, **__: result))(*arguments, **options)
+            passed.update((given, both))
+        return result
+
+    return check
+
+
+def _sizes(value: Any) -> Any:
+    """Types and sizes in a value, to be looked up; None where sizes are symbols, as in exports, and of long lists."""
+    try:
+        found = _all_sizes(value)
+        hash(found)
+    except TypeError:
+        return None
+    return found
+
+
+def _all_sizes(value: Any) -> Any:
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter or kind is np.ndarray:
+        return kind, tuple(value.shape), value.dtype
+    if isinstance(value, tuple | list):
+        if len(value) > 100:
+            raise TypeError
+        return kind, *map(_all_sizes, value)
+    if isinstance(value, dict):
+        return kind, *((key, _all_sizes(each)) for key, each in value.items())
+    if isinstance(value, torch.Tensor):
+        raise TypeError
+    return (kind, value) if kind is str else kind
 
 
 class _Decorating(ast.NodeTransformer):
@@ -79,25 +130,26 @@ class _Decorating(ast.NodeTransformer):
             # Another compiler's, which reads the source.
             return node
         arguments = [part for part in ast.walk(node.args) if isinstance(part, ast.arg)]
-        annotations = [found for found in (node.returns, *(each.annotation for each in arguments)) if found]
-        words = [
-            part.value
-            for annotation in annotations
-            for part in ast.walk(annotation)
-            if isinstance(part, ast.Constant) and isinstance(part.value, str)
-        ]
+        words = _words(node.returns, *(each.annotation for each in arguments))
         yields = any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(node))
         kind = all_checked if yields or any("{" in word for word in words) else shapes_checked
-        if annotations:
+        if words:
             # Innermost: other decorators may register what they get, or hide its annotations.
-            node.decorator_list.append(_decorator(kind if words else types_checked, node))
+            node.decorator_list.append(_decorator(kind, node))
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         self.generic_visit(node)
-        # Outermost: `@dataclass` comes first.
-        node.decorator_list.insert(0, _decorator(dataclass_checked, node))
+        if _words(*(part.annotation for part in node.body if isinstance(part, ast.AnnAssign))):
+            # Outermost: `@dataclass` comes first.
+            node.decorator_list.insert(0, _decorator(dataclass_checked, node))
         return node
+
+
+def _words(*annotations: ast.AST | None) -> list[str]:
+    """Texts in annotations: the names of sizes. What has none is the business of mypy."""
+    parts = [part for annotation in annotations if annotation for part in ast.walk(annotation)]
+    return [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
 
 
 def _decorator(which: Function, above: ast.AST) -> ast.expr:

@@ -29,11 +29,15 @@ def first(x: Float[Tensor, "a"], *, n: int) -> Float[Tensor, "{n}"]:
     return x[: abs(n)]
 
 
+def row(x: Float[Tensor, "a b"], at: int) -> Float[Tensor, "b"]:
+    return x[at] if at >= 0 else x
+
+
 def outer(x: Tensor) -> int:
-    def inner(y: Tensor) -> int:
+    def inner(y: Float[Tensor, "a"]) -> int:
         return y.ndim
 
-    return inner(x if x.ndim else 0)
+    return inner(x)
 
 
 def pairs(x: Float[Tensor, "a b"], y: Float[Tensor, "a b"]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -42,18 +46,12 @@ def pairs(x: Float[Tensor, "a b"], y: Float[Tensor, "a b"]) -> Iterator[tuple[Te
 
 @dataclass(frozen=True)
 class Sized:
-    x: Tensor
+    x: Float[Tensor, "a"]
+    y: Float[Tensor, "a"] | None = None
 
-    def of(self, n: int) -> bool:
-        return len(self.x) == n
-
-    @property
-    def size(self) -> int:
-        return len(self.x) or "none"
-
-    @staticmethod
-    def made(n: int) -> "Sized":
-        return Sized(n)
+    @classmethod
+    def made(cls, x: Tensor) -> "Sized":
+        return cls(x)
 """
 
 
@@ -78,8 +76,7 @@ def test_what_fits_passes(code: ModuleType) -> None:
     assert len(code.first(ones(5), n=3)) == 3
     assert code.outer(ones(2)) == 1
     assert len(list(code.pairs(ones(2, 3), ones(2, 3)))) == 2
-    assert code.Sized(ones(2)).of(2)
-    assert code.Sized(ones(2)).size == 2
+    assert len(code.Sized(ones(2)).x) == 2
 
 
 @pytest.mark.parametrize(
@@ -94,15 +91,21 @@ def test_what_fits_passes(code: ModuleType) -> None:
         lambda code: code.first(ones(5), n=2.0),
         lambda code: code.outer(torch.ones(())),
         lambda code: code.pairs(ones(2, 3), ones(2, 4)),
-        lambda code: code.Sized(3),
-        lambda code: code.Sized(ones(2)).of("2"),
-        lambda code: code.Sized(ones(0)).size,
+        lambda code: code.Sized(ones(2, 3)),
+        lambda code: code.Sized(ones(2), ones(3)),
         lambda code: code.Sized.made(3),
     ],
 )
 def test_what_does_not_is_an_error(call: Callable[[ModuleType], object], code: ModuleType) -> None:
     with pytest.raises((BeartypeCallHintViolation, jaxtyping.TypeCheckError)):
         call(code)
+
+
+def test_other_results_of_the_same_sizes_are_checked(code: ModuleType) -> None:
+    for _ in range(2):
+        assert code.row(ones(2, 3), 1).shape == (3,)
+        with pytest.raises((BeartypeCallHintViolation, jaxtyping.TypeCheckError)):
+            code.row(ones(2, 3), -1)
 
 
 def test_checks_can_be_off(code: ModuleType, no_shape_checks: None) -> None:

@@ -25,10 +25,16 @@ os.environ["TORCH_FAKE_TENSOR_DISPATCH_CACHE"] = "0"
 # Python would look through all that is imported several times while it grows; tests that count objects collect first.
 gc.set_threshold(50_000, 20, 20)
 # The C library hands large blocks back when they are freed, and gets the next one page by page: half the time of what
-# is computed over many positions.
-if hasattr(ctypes.CDLL(None), "mallopt"):
+# is computed over many positions. Instead, tests that leave much of it free hand it back at their end.
+_C = ctypes.CDLL(None)
+if hasattr(_C, "mallopt"):
     for trim_or_mmap_threshold in (-1, -3):
-        ctypes.CDLL(None).mallopt(trim_or_mmap_threshold, 1 << 30)
+        _C.mallopt(trim_or_mmap_threshold, 1 << 30)
+
+
+def _resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) if hasattr(_C, "malloc_trim") else 0
+
 
 import jaxtyping  # noqa: E402
 import shape_checks  # noqa: E402
@@ -53,6 +59,8 @@ def _modules_stay() -> None:
     would visit a million objects that stay anyway."""
     gc.collect()
     gc.freeze()
+    if hasattr(_C, "malloc_trim"):
+        _C.malloc_trim(0)
 
 
 #: `torch.manual_seed` keeps a note for each kind of device that is not there, with the stack it was called from:
@@ -61,9 +69,13 @@ _seed = torch.manual_seed if torch.cuda.is_available() else torch.default_genera
 
 
 @pytest.fixture(autouse=True)
-def _repeatable() -> None:
+def _repeatable() -> Iterator[None]:
     torch.set_num_threads(1)
     _seed(0)
+    before = _resident_pages()
+    yield
+    if _resident_pages() > before + 2**14:
+        _C.malloc_trim(0)
 
 
 @pytest.fixture(autouse=True, scope="module")

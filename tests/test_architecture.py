@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import longspan
 from longspan import tasks
 from longspan.machine import moved
@@ -55,6 +57,7 @@ def imported(path: Path) -> set[str]:
     return found & set(ORDER)
 
 
+@pytest.mark.slow
 def test_imports_go_one_way() -> None:
     for path in sources():
         part = path.relative_to(ROOT).parts[0].removesuffix(".py")
@@ -65,6 +68,7 @@ def test_imports_go_one_way() -> None:
         assert not later, f"{path.relative_to(ROOT)} imports {later}, which come after {part}"
 
 
+@pytest.mark.slow
 def test_only_its_own_folder_and_conversion_know_a_task() -> None:
     """Everything else holds a `Task`; what comes with longspan has no other way in than what others write."""
     for path in sources():
@@ -126,6 +130,7 @@ def test_files_are_no_longer_than_the_alarm() -> None:
         assert len(path.read_text(encoding="utf-8").splitlines()) <= ALARM, path.name
 
 
+@pytest.mark.slow
 def test_no_files_import_each_other_in_a_circle() -> None:
     above = importers()
     while free := [name for name, users in above.items() if not users]:
@@ -133,6 +138,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     assert not above, f"in or below a circle: {sorted(above)}"
 
 
+@pytest.mark.slow
 def test_small_modules_with_one_importer_have_a_reason() -> None:
     known = modules()
     for name, users in importers().items():
@@ -166,11 +172,13 @@ def test_modules_that_moved_have_their_former_names() -> None:
     assert former_module.DocumentTask.__module__ == "longspan.tasks.base.documents"
 
 
+@pytest.mark.slow
 def test_mixers_load_no_transformers_and_no_compiler() -> None:
     loaded = modules_after("from longspan import mixers; mixers.build('additive', 8)")
     assert not loaded & {"transformers", "datasets", "torch._inductor.compile_fx"}
 
 
+@pytest.mark.slow
 def test_predictions_load_no_figures_and_no_metrics() -> None:
     loaded = modules_after(
         "from longspan.verbs import predict; from longspan import tasks; [tasks.load(name) for name in tasks.names()]"

@@ -164,6 +164,7 @@ DATA: dict[str, tuple[str, bytes, str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DATA)
 def test_training(name: str, mistake: Mistake, run: Path, tmp_path: Path) -> None:
     file, content, setting, message = DATA[name]

@@ -10,6 +10,7 @@ import pytest
 from decisive_words import write_run
 
 
+@pytest.mark.slow
 def test_training_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
     run_benchmark("training_speed.py", "--steps", "1", "--mixers", "additive", "--json", str(tmp_path / "speed.json"))
     assert "tokens/s" in capsys.readouterr().out
@@ -42,6 +43,7 @@ def test_pooling_speed(capsys: pytest.CaptureFixture[str], run_benchmark: Callab
     assert "messages, causal" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_cross_attention(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]
 ) -> None:
@@ -84,6 +86,7 @@ def test_relative_speed(capsys: pytest.CaptureFixture[str], run_benchmark: Calla
     assert "faster than published" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_scan_speed(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
     written = tmp_path / "speed.json"
     run_benchmark("scan_speed.py", "--positions", "64", "--repeats", "1", "--json", str(written))
@@ -126,6 +129,7 @@ def test_recommendation_speed(
     assert all(row["titles"] <= 8 and row["users_per_second"] > 0 for row in rows.values())
 
 
+@pytest.mark.slow
 def test_recommendation_seeds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]
 ) -> None:

@@ -64,6 +64,7 @@ def test_help_needs_nothing_heavy():
 HEAVY = {"torch", "transformers", "datasets", "numpy", "matplotlib", "longspan.tasks.base.task"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["train", "evaluate", "predict", "generate", "convert", "compare"])
 def test_the_help_of_a_verb_needs_nothing_heavy(verb):
     code = f"""
@@ -200,6 +201,7 @@ def test_train_prints_json_alone(fake_train, capsys):
     assert fake_train[0][1] is None
 
 
+@pytest.mark.slow
 def test_our_bars_are_shown_and_those_of_transformers_are_not(animals, tmp_path, capsys, monkeypatch):
     # As on a terminal.
     monkeypatch.setenv("LONGSPAN_BARS", "1")
@@ -296,6 +298,7 @@ def test_defects_are_not_hidden(monkeypatch):
         cli.main(["list"])
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_ends_quietly():
     process = subprocess.Popen(
         [sys.executable, "-m", "longspan", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

@@ -12,11 +12,18 @@ from longspan.errors import UserError
 from longspan.mixers.base import Capabilities, ContextState, Mixer
 from longspan.testing import check_mixer, mixer_checks
 
+#: Checks that take seconds.
+SLOW = ("agrees", "gradients", "compiles", "exports", "adapters", "quantised", "offloaded", "many_positions")
+#: Of these `make test-fast` runs what does not take long: a sum over all, attention, a window and a matrix as a state.
+FEW = ("additive", "softmax", "local", "delta")
+
 
 def cases() -> list[object]:
-    found: list[object] = [
-        pytest.param(check, id=f"{name}-{case}") for name in mixers.names() for case, check in mixer_checks(name)
-    ]
+    found: list[object] = []
+    for name in mixers.names():
+        for case, check in mixer_checks(name):
+            fast = name in FEW and not case.startswith((*SLOW, "looks", "programs"))
+            found.append(pytest.param(check, id=f"{name}-{case}", marks=[] if fast else pytest.mark.slow))
     if torch.cuda.is_available():
         found += [
             pytest.param(check, id=f"cuda-{name}-{case}")
@@ -31,6 +38,7 @@ def test_every_mixer_keeps_the_contract(check: Callable[[], None]) -> None:
     check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["gru", "sru"])
 @pytest.mark.parametrize("promise", ["streaming_in_any_cuts", "adapters", "operations", "forward_mode"])
 def test_so_do_other_cells(cell: str, promise: str) -> None:
@@ -39,20 +47,18 @@ def test_so_do_other_cells(cell: str, promise: str) -> None:
             check()
 
 
-#: One mixer stands for all; `tests/mixers/test_forgetting.py` has the others' naive forms, and gradients.
-SLOW = ("agrees", "gradients", "compiles", "exports", "adapters", "quantised", "offloaded", "many_positions")
-
-
 def forgetting_cases() -> list[object]:
     forgetting = [name for name in mixers.names() if "forget" in mixers.options(name)]
     return [
         pytest.param(check, id=f"{name}-{case}")
         for name in forgetting
         for case, check in mixer_checks(name, options={"causal": True, "forget": "input"})
+        # One mixer stands for all; `tests/mixers/test_forgetting.py` has the others' naive forms, and gradients.
         if name == "linear" or not case.startswith(SLOW)
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", forgetting_cases())
 def test_so_do_mixers_that_forget(check: Callable[[], None]) -> None:
     check()
@@ -119,6 +125,7 @@ def running_means(mixer: RunningMean, x: Tensor, mask: Tensor | None) -> Tensor:
     return y
 
 
+@pytest.mark.slow
 def test_a_mixer_from_outside_the_package_passes() -> None:
     check_mixer(RunningMean, naive=running_means)
 
@@ -229,6 +236,7 @@ def told(
     return y
 
 
+@pytest.mark.slow
 def test_one_from_outside_that_takes_a_context_passes() -> None:
     check_mixer(Tells, naive=told)
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import pytest
+
 import longspan
 
 SOURCES = sorted(Path(longspan.__file__).parent.rglob("*.py"))
@@ -62,12 +64,14 @@ def distributions(modules: set[str]) -> set[str]:
     return {plain(name) for module in modules for name in known.get(module, [module])}
 
 
+@pytest.mark.slow
 def test_imports_are_seen() -> None:
     found = [imported(path) for path in SOURCES]
     assert "torch" in set().union(*(first for first, _ in found))
     assert "peft" in set().union(*(later for _, later in found))
 
 
+@pytest.mark.slow
 def test_what_is_imported_is_declared() -> None:
     always, optional = declared(ALWAYS), declared([each for wanted in OPTIONAL.values() for each in wanted])
     for path in SOURCES:
@@ -78,6 +82,7 @@ def test_what_is_imported_is_declared() -> None:
         assert not undeclared, f"{path.name} imports {undeclared}, which pyproject.toml does not name"
 
 
+@pytest.mark.slow
 def test_what_is_declared_is_used() -> None:
     used: set[str] = set()
     for path in SOURCES:

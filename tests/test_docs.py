@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
+@pytest.mark.slow
 def test_the_figure_of_the_architecture_is_the_code() -> None:
     drawn = runpy.run_path(str(DOCS / "architecture.py"))["drawn"]
     assert drawn() == (DOCS / "images" / "architecture.svg").read_text(encoding="utf-8"), "run `make docs`"
@@ -27,6 +28,7 @@ def test_the_mechanisms_page_is_up_to_date() -> None:
     assert (DOCS / "mechanisms.md").read_text(encoding="utf-8") == page, "run `make docs`"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "number"),
     [
@@ -73,6 +75,7 @@ def names_in(path: Path) -> set[str]:
     return {*names(body), *methods}
 
 
+@pytest.mark.slow
 def test_the_files_and_names_of_the_architecture_exist() -> None:
     """In each item and row, a path exists, where NAME stands for any name, and one of the files defines a name."""
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")

@@ -28,6 +28,7 @@ def test_evaluation_time(run_benchmark: Script, tmp_path: Path, capsys: pytest.C
     }
 
 
+@pytest.mark.slow
 def test_generation_speed(run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--contexts", "10,80", "--tokens", "2", "--segment", "32", "--mixers", "softmax", *SMALL]
     run_benchmark("generation_speed.py", *given, "--json", str(tmp_path / "speed.json"))

@@ -33,6 +33,7 @@ def test_documents_have_the_fact_at_its_depth(script: dict[str, Any]) -> None:
     assert "Bababa" not in used
 
 
+@pytest.mark.slow
 def test_needles(
     run_benchmark: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str], script: dict[str, Any]
 ) -> None:

@@ -60,12 +60,14 @@ def run(unpacked: Path, elsewhere: Path, *arguments: str) -> str:
     return ran.stdout
 
 
+@pytest.mark.slow
 def test_indexes_take_both_files(built: Built) -> None:
     command = [sys.executable, "-m", "twine", "check", "--strict", str(built.wheel), str(built.sdist)]
     ran = subprocess.run(command, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     source = built.copy / "src"
     wanted = {path.relative_to(source).as_posix() for path in (source / "longspan").rglob("*") if path.is_file()}
@@ -77,6 +79,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Built) -> None:
     assert f"{about}licenses/LICENSE" in names
 
 
+@pytest.mark.slow
 def test_the_sdist_holds_the_source(built: Built) -> None:
     with tarfile.open(built.sdist) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
@@ -88,6 +91,7 @@ def test_the_sdist_holds_the_source(built: Built) -> None:
     assert not any(name.startswith("tests") for name in names)
 
 
+@pytest.mark.slow
 def test_metadata(unpacked: Path) -> None:
     (folder,) = unpacked.glob("*.dist-info")
     told = Parser().parsestr((folder / "METADATA").read_text(encoding="utf-8"))
@@ -97,10 +101,12 @@ def test_metadata(unpacked: Path) -> None:
     assert "longspan = longspan.cli:run" in (folder / "entry_points.txt").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_unpacked_wheel_answers_help(unpacked: Path, tmp_path: Path) -> None:
     assert run(unpacked, tmp_path, "-m", "longspan", "--help").startswith("usage: longspan")
 
 
+@pytest.mark.slow
 def test_the_unpacked_wheel_runs_by_itself(unpacked: Path, tmp_path: Path) -> None:
     """Several verbs in one process, as most of their time is imports."""
     code = f"""
@@ -117,6 +123,7 @@ for arguments in {VERBS!r}:
     assert "training.num_train_epochs=" in printed
 
 
+@pytest.mark.slow
 def test_the_readme_runs_with_the_unpacked_wheel(unpacked: Path, animals: Path, tmp_path: Path) -> None:
     """Its commands and its Python lines, as they are printed, at a small size."""
     shutil.copy(animals, tmp_path / "reviews.csv")

@@ -198,6 +198,7 @@ def problems(kind: type) -> Iterator[str]:
             yield f"{release(others[0].__module__)}: {others[0].__name__} has a {name} of its own, which {where} sets"
 
 
+@pytest.mark.slow
 def test_overridden_private_methods_and_attributes_exist() -> None:
     assert len(classes()) > 100
     found = [problem for kind in classes() for problem in problems(kind)]
@@ -261,6 +262,7 @@ def owner(place: str) -> Any:
     return functools.reduce(getattr, names.split("."), found) if names else found
 
 
+@pytest.mark.slow
 def test_private_names_that_are_mentioned_are_listed() -> None:
     found = mentioned()
     new = {name: sorted(paths) for name, paths in found.items() if name not in MENTIONED}
@@ -274,6 +276,7 @@ def test_private_names_that_are_mentioned_exist(name: str, places: list[str]) ->
         assert has(owner(place), name), f"{release(place.partition(':')[0])}: {place} has no {name}"
 
 
+@pytest.mark.slow
 def test_private_names_that_are_imported_exist() -> None:
     for path, tree in trees():
         for node in ast.walk(tree):

@@ -94,6 +94,7 @@ def test_the_examples_are_found() -> None:
     assert len(blocks("toml")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_commands_and_python_run_in_order(
     desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -118,6 +119,7 @@ def test_commands_and_python_run_in_order(
         exec(compile(block, "README.md", "exec"), {})
 
 
+@pytest.mark.slow
 def test_the_quickstart_commands_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

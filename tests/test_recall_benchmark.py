@@ -54,6 +54,7 @@ def test_rows_are_those_of_the_published_task(script: dict[str, Any]) -> None:
     assert last < 0.15
 
 
+@pytest.mark.slow
 def test_a_comparison_trains_and_is_not_repeated(
     run_benchmark: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from longspan.tasks.base.task import Recipe
 from longspan.tasks.document_classification.options import ClassificationData
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", recipes.names())
 def test_packaged_recipes_load_and_survive_writing(name, tmp_path):
     recipe = recipes.load(name, ["data.path=somewhere"])
@@ -225,6 +226,7 @@ plain = st.text() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats
 nested = st.recursive(plain, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), nested))
 def test_any_value_survives_being_written(table):
     written: Recipe = Recipe("mine", tasks.load("document_classification"), ClassificationData(), table)

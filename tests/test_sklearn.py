@@ -72,6 +72,7 @@ def test_what_it_could_check(estimator: Any, check: str) -> None:
     getattr(estimator_checks, check)(type(estimator).__name__, clone(estimator))
 
 
+@pytest.mark.slow
 def test_cross_validation_and_grids_find_what_is_easy(documents: tuple[list[str], list[str]]) -> None:
     estimator = LongspanClassifier(**CLASSES)
     assert (cross_val_score(estimator, *documents, cv=2) > 0.95).all()
@@ -80,6 +81,7 @@ def test_cross_validation_and_grids_find_what_is_easy(documents: tuple[list[str]
     assert search.best_estimator_.run_.model.config.dim == search.best_params_["dim"]
 
 
+@pytest.mark.slow
 def test_a_pipeline_and_columns_of_frames(documents: tuple[list[str], list[str]]) -> None:
     texts, labels = documents
     pipeline = make_pipeline(FunctionTransformer(lambda texts: texts.str.lower()), LongspanClassifier(**CLASSES))
@@ -91,6 +93,7 @@ def test_a_pipeline_and_columns_of_frames(documents: tuple[list[str], list[str]]
         assert estimator.predict(inputs).tolist() == wanted
 
 
+@pytest.mark.slow
 def test_classes_keep_their_type_and_order(documents: tuple[list[str], list[str]]) -> None:
     texts, labels = documents
     numbers = np.array([10 if label == "cat" else 9 for label in labels])
@@ -103,6 +106,7 @@ def test_classes_keep_their_type_and_order(documents: tuple[list[str], list[str]
     assert estimator.predict(texts).dtype == numbers.dtype
 
 
+@pytest.mark.slow
 def test_a_pickle_is_the_same_model_without_the_folder(
     fitted: LongspanClassifier, documents: tuple[list[str], list[str]]
 ) -> None:
@@ -113,6 +117,7 @@ def test_a_pickle_is_the_same_model_without_the_folder(
     assert not hasattr(pickle.loads(pickle.dumps(LongspanClassifier())), "run_")
 
 
+@pytest.mark.slow
 def test_a_run_folder_goes_with_its_estimator(documents: tuple[list[str], list[str]]) -> None:
     estimator = LongspanClassifier(**CLASSES).fit(*documents)
     folder = Path(estimator.run_.folder)
@@ -121,12 +126,14 @@ def test_a_run_folder_goes_with_its_estimator(documents: tuple[list[str], list[s
     assert not folder.parent.exists()
 
 
+@pytest.mark.slow
 def test_seeds_repeat_a_fit(documents: tuple[list[str], list[str]], fitted: LongspanClassifier) -> None:
     first, second = (LongspanClassifier(random_state=3, **CLASSES).fit(*documents) for _ in range(2))
     assert (first.predict_proba(documents[0]) == second.predict_proba(documents[0])).all()
     assert not (first.predict_proba(documents[0]) == fitted.predict_proba(documents[0])).all()
 
 
+@pytest.mark.slow
 def test_numbers(documents: tuple[list[str], list[str]]) -> None:
     texts, labels = documents
     stars = np.array([4.5 if label == "cat" else 1.5 for label in labels])
@@ -135,6 +142,7 @@ def test_numbers(documents: tuple[list[str], list[str]]) -> None:
     assert estimator.score(texts, stars) > 0.5
 
 
+@pytest.mark.slow
 def test_words() -> None:
     sentences = [["the", "cat" if number % 2 else "dog", f"word{number % 7}"] for number in range(120)]
     tags = [["O", "B-CAT" if words[1] == "cat" else "B-DOG", "O"] for words in sentences]
@@ -143,6 +151,7 @@ def test_words() -> None:
     assert estimator.score(sentences, tags) > 0.95
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_sentence(fitted: LongspanClassifier, documents: tuple[list[str], list[str]]) -> None:
     texts, labels = documents
     with pytest.raises(UserError, match="row 2 of the list: expected an input to predict for, got no text"):

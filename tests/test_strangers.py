@@ -160,6 +160,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["evaluate", "predict", "generate"])
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_run_folder_executes_nothing(
@@ -291,6 +292,7 @@ ODD: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_damaged_and_odd_files(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spoil, message = ODD[name]

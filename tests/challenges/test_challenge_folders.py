@@ -31,6 +31,7 @@ def reviews(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_a_tenth_of_each_class_is_for_validation(reviews: Path, tmp_path: Path) -> None:
     rows = written("text", tmp_path / "out", reviews)
     assert {split: Counter(row["label"] for row in rows[split]) for split in SPLITS} == {

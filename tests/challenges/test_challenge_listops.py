@@ -44,6 +44,7 @@ def test_the_evaluator_knows_examples() -> None:
     assert evaluated("[SM 9 [MED 1 2 ] 3 ]")[0] == 3
 
 
+@pytest.mark.slow
 def test_labels_are_values_of_expressions_of_the_grammar(tmp_path: Path) -> None:
     rows = written("listops", tmp_path, train=300, validation=30, test=30)
     depths, arguments, operators = Counter[int](), Counter[int](), Counter[str]()

@@ -34,6 +34,7 @@ def apart(each: Drawing) -> float:
     return float(np.linalg.norm(each.circles[0] - each.circles[1]))
 
 
+@pytest.mark.slow
 def test_filling_the_paths_agrees_with_the_labels(drawings: list[Drawing]) -> None:
     for each in drawings[:200]:
         # The paths without gaps, on a finer grid; Pillow wants (x, y).
@@ -48,6 +49,7 @@ def test_filling_the_paths_agrees_with_the_labels(drawings: list[Drawing]) -> No
         assert (at[0] == at[1]) == each.connected
 
 
+@pytest.mark.slow
 def test_all_images_have_the_same_parts(drawings: list[Drawing]) -> None:
     for each in drawings:
         assert [len(path) for path in each.paths] == [14, 14, 4, 4, 4, 4, 4]
@@ -59,6 +61,7 @@ def test_all_images_have_the_same_parts(drawings: list[Drawing]) -> None:
         assert each.image.max() == 255
 
 
+@pytest.mark.slow
 def test_dashes_are_clear_of_each_other(drawings: list[Drawing]) -> None:
     steps = np.linspace(0, 1, 9)
     for each in drawings[:100]:
@@ -89,6 +92,7 @@ def test_a_dash_is_painted_where_it_is() -> None:
     assert image.max() == 1
 
 
+@pytest.mark.slow
 def test_pairs_are_of_both_labels_with_circles_at_the_same_distances(pairs: list[tuple[Drawing, Drawing]]) -> None:
     for one, other in pairs:
         assert one.connected != other.connected
@@ -99,6 +103,7 @@ def test_pairs_are_of_both_labels_with_circles_at_the_same_distances(pairs: list
     assert abs(np.mean([one.connected for one, _ in pairs]) - 0.5) < 4 * 0.5 / len(pairs) ** 0.5
 
 
+@pytest.mark.slow
 def test_simple_statistics_do_not_tell_the_labels(drawings: list[Drawing]) -> None:
     images = np.stack([each.image for each in drawings]).astype(float)
     circles = np.stack([each.circles for each in drawings])

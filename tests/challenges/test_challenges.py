@@ -79,6 +79,7 @@ def test_about_says_what_was_written(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["listops", "pathfinder"])
 def test_a_split_depends_on_the_seed_and_not_on_the_sizes_of_others(name: str, tmp_path: Path) -> None:
     some = written(name, tmp_path, train=8, validation=5, test=4)

@@ -82,12 +82,14 @@ def assert_says_the_same(
             torch.testing.assert_close(state.memory.double(), kept, rtol=0, atol=3e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_says_what_transformers_says(name: str, tmp_path: Path) -> None:
     weights = write(tmp_path / "checkpoint", shape_of(name))
     assert_says_the_same(converted(tmp_path / "checkpoint"), weights, shape_of(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_says_what_the_authors_code_says(name: str, tmp_path: Path) -> None:
     """Known failure elsewhere: the head's cluster columns stand in reversed order between two published code bases."""

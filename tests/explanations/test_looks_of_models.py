@@ -27,6 +27,7 @@ def question_of(model: LongspanForSequenceClassification) -> Question:
     return Question(model, batch, lambda logits: logits[:, 1], lambda x: x.softmax(1)[:, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mixers", "names"),
     [

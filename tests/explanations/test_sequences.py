@@ -88,6 +88,7 @@ def in_float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_counts_of_zero_are_deletions_and_gradients_are_slopes(name: str) -> None:

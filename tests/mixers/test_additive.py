@@ -24,6 +24,7 @@ def same_gradients(y: Tensor, expected: Tensor, weights: list[Tensor]) -> None:
         torch.testing.assert_close(torch.zeros(()) if one is None else one, torch.zeros(()) if other is None else other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @every_option
 def test_every_option_agrees_with_the_paper(
@@ -47,6 +48,7 @@ def test_every_option_agrees_with_the_paper(
         torch.testing.assert_close(torch.cat(parts, 1), mixer(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @every_option
 def test_cross_attention_agrees_with_the_equations(

@@ -104,6 +104,7 @@ def test_documents_of_few_blocks_beside_a_long_one_are_full_attention() -> None:
         torch.testing.assert_close(y[row : row + 1, :length], full(x[row : row + 1, :length]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("random_blocks", [0, 1, 4])
 @pytest.mark.parametrize("block_size", [1, 3, 8])
 def test_every_option_agrees_with_the_naive_form(block_size: int, random_blocks: int) -> None:
@@ -164,6 +165,7 @@ def test_rows_of_padding_beside_long_rows_give_zeros_and_finite_gradients() -> N
     assert (x.grad[1] == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 def test_many_blocks_compile_and_export() -> None:
     """The contract's short sequences fit into one block."""

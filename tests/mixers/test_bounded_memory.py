@@ -35,6 +35,7 @@ def test_the_paper_s_formula(causal: bool) -> None:
             torch.testing.assert_close(mixer(x[None, :t])[0], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forget", [None, "none", "fixed", "input"])
 @pytest.mark.parametrize(("slots", "heads", "bias"), [(1, 2, True), (5, 3, False)])
 def test_every_option_agrees_with_the_formula(forget: str | None, slots: int, heads: int, bias: bool) -> None:

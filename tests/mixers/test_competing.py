@@ -14,6 +14,7 @@ from longspan.errors import UserError
 both_mixers = pytest.mark.parametrize("name", ["competitive_gate", "competitive_lookup"])
 
 
+@pytest.mark.slow
 @both_mixers
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("heads", [1, 3])

@@ -19,6 +19,7 @@ def built(name: str, causal: bool) -> Mixer:
     return mixers.build(name, 16, causal=causal).double()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("name", ORDERLESS)
 def test_a_count_of_two_is_a_position_that_is_there_twice(name: str, causal: bool) -> None:
@@ -62,6 +63,7 @@ def test_windows_count_keys(alibi: bool) -> None:
     torch.testing.assert_close(mixer(x, counts=counts), expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_edges_count_their_sources() -> None:
     torch.manual_seed(0)
     mixer = mixers.build("graph", 16).double()

@@ -34,6 +34,7 @@ def cases() -> list[object]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", cases())
 def test_the_contract_holds_with_them(check: Callable[[], None]) -> None:
     check()

@@ -17,6 +17,7 @@ CASES = [
 both_mixers = pytest.mark.parametrize("name", ["gated_linear", "delta"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), CASES)
 @pytest.mark.parametrize("causal", [False, True])
 def test_every_option_agrees_with_the_recurrence(name: str, options: dict[str, Any], causal: bool) -> None:

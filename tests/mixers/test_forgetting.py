@@ -54,6 +54,7 @@ def test_both_directions_start_with_the_same_time_constants(name: str) -> None:
     torch.testing.assert_close(backward, forward)
 
 
+@pytest.mark.slow
 @every_mixer
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("causal", [True, False])
@@ -73,6 +74,7 @@ def test_every_kind_agrees_with_the_formula_with_gradients(name: str, kind: str,
     torch.testing.assert_close(got, wanted)
 
 
+@pytest.mark.slow
 @every_mixer
 def test_what_is_long_past_is_forgotten(name: str) -> None:
     """Without forgetting, what was read once weighs as much as all that is read now."""
@@ -106,6 +108,7 @@ def test_additive_forgets_what_is_far_on_either_side() -> None:
     assert moved[250:].max() < 1e-6
 
 
+@pytest.mark.slow
 def test_additive_forgets_both_ways_under_the_contract() -> None:
     for case, check in mixer_checks("additive", options={"causal": False, "forget": "input"}):
         # What is slow shows nothing that the causal form, of the same parts, does not.

@@ -56,6 +56,7 @@ def test_is_dense_attention_masked_by_the_graph(graph: tuple[int, int, Tensor]) 
     torch.testing.assert_close(mixer(x, structure=Edges(edges)), naive(mixer, x, edges=Edges(edges)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -153,6 +154,7 @@ def test_an_edge_given_twice_counts_once() -> None:
     torch.testing.assert_close(mixer(x, structure=Edges(edges.flip(1))), mixer(x, structure=Edges(edges)))
 
 
+@pytest.mark.slow
 def test_a_node_without_edges_gives_zeros() -> None:
     """Known failure elsewhere: rows with nothing to attend to become uniform, or NaN."""
     mixer, x = build(bias=False), inputs(1, 4).requires_grad_()
@@ -224,6 +226,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 def test_65536_nodes_cost_their_edges() -> None:
     """Nothing of nodes x nodes, forward or backward."""
     mixer, x = Graph(DIM, heads=HEADS), torch.randn(1, 65536, DIM).requires_grad_()
@@ -253,6 +256,7 @@ def test_scores_of_ten_thousand_are_right(dtype: torch.dtype) -> None:
         torch.testing.assert_close(y.double() / 300, rows / 300, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 def test_compiles_with_edges() -> None:
     torch._dynamo.reset()

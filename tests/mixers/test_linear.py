@@ -41,6 +41,7 @@ def test_the_paper_as_a_recurrent_network() -> None:
     torch.testing.assert_close(tuple(state), (sums, weights))
 
 
+@pytest.mark.slow
 @both_forms
 @pytest.mark.parametrize("bias", [False, True])
 def test_every_option_agrees_with_the_formula(causal: bool, bias: bool) -> None:

@@ -34,6 +34,7 @@ def test_agrees_with_the_local_attention_package(causal: bool) -> None:
         torch.testing.assert_close(ours(x, given), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("radius", [0, 1, 7, 40, 500])
 @pytest.mark.parametrize("t", [1, 2, 8, 100])
@@ -44,6 +45,7 @@ def test_every_radius_agrees_with_the_naive_form(t: int, radius: int, causal: bo
     torch.testing.assert_close(mixer(x, mask), naive(mixer, x, mask))
 
 
+@pytest.mark.slow
 def test_the_window_ends_at_the_radius() -> None:
     """Known failure elsewhere: windows rounded to blocks, so that how far a position sees depends on where it is."""
     for causal in (False, True):
@@ -77,6 +79,7 @@ def test_the_cache_never_exceeds_the_radius(holes: bool) -> None:
     torch.testing.assert_close(torch.cat(parts, 1), mixer(x, mask))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("causal", [False, True])
 def test_several_windows_compile_and_export(causal: bool) -> None:

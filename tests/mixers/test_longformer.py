@@ -49,6 +49,7 @@ def test_agrees_with_transformers(global_tokens: int, dtype: torch.dtype) -> Non
     torch.testing.assert_close(mixer(x, mask), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", [0, 3, 200])
 @pytest.mark.parametrize("global_tokens", [1, 4, 90])
 def test_every_option_agrees_with_the_naive_form(global_tokens: int, radius: int) -> None:
@@ -72,6 +73,7 @@ def test_who_sees_whom() -> None:
     assert torch.equal(sees, expected & real & real.view(-1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 def test_several_windows_compile_and_export() -> None:
     """The contract's short sequences fit into one window."""

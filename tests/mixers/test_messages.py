@@ -24,6 +24,7 @@ def test_the_formula_in_one_line() -> None:
     torch.testing.assert_close(mixer(x)[0], expected)
 
 
+@pytest.mark.slow
 @both_forms
 @pytest.mark.parametrize("slots", [1, 5])
 @pytest.mark.parametrize("bias", [False, True])

@@ -62,6 +62,7 @@ def test_agrees_with_the_naive_form_with_holes(cell: str, bias: bool, t: int, ca
     torch.testing.assert_close(mixer(x), naive(mixer, x))
 
 
+@pytest.mark.slow
 @every_cell
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("size", [1, 3, 16])
@@ -92,6 +93,7 @@ def test_no_weight_moves_the_state_past_what_is_masked(cell: str) -> None:
     torch.testing.assert_close(mixer.step(x, mixer.init_state(1), mask)[1], expected)
 
 
+@pytest.mark.slow
 @every_cell
 @both_ways
 def test_gradients(cell: str, causal: bool) -> None:
@@ -129,6 +131,7 @@ def test_a_slow_count_goes_on_in_bfloat16(cell: str) -> None:
     torch.testing.assert_close(y, expected, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.slow
 @every_cell
 @pytest.mark.parametrize("scale", [1e2, 1e4])
 def test_extreme_inputs_saturate_and_stay_finite(cell: str, scale: float) -> None:
@@ -148,6 +151,7 @@ def test_an_sru_reads_65536_positions() -> None:
         torch.testing.assert_close(y[:, -500:], mixer(x[:, -1500:])[:, -500:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "trained"),
     [(cell, "weights") for cell in CELLS] + [("lstm", "nothing"), ("lstm", "weights and inputs")],
@@ -169,6 +173,7 @@ def test_compiles(cell: str, trained: str, monkeypatch: pytest.MonkeyPatch) -> N
             torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.slow
 @every_cell
 def test_exports(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

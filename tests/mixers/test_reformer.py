@@ -72,6 +72,7 @@ def test_default_directions_are_those_of_transformers_for_the_same_seed() -> Non
     assert torch.equal(ours.rotations, torch.randn(3, 4, 2, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"hashes": 1}, {"chunk": 1}, {"chunk": 7, "bias": False}, {"buckets": 2}], ids=str)
 @pytest.mark.parametrize("t", [1, 9, 30])
 def test_options_agree_with_the_naive_form(options: dict[str, Any], t: int) -> None:
@@ -115,6 +116,7 @@ def test_half_precision_and_autocast_fall_into_the_same_buckets() -> None:
     torch.testing.assert_close(mixer(x).double(), expected, rtol=3e-2, atol=3e-2)
 
 
+@pytest.mark.slow
 def test_compiles_and_exports_with_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     import jaxtyping
 

@@ -100,6 +100,7 @@ def by_shifting(mixer: Relative, x: Tensor, memory: Tensor) -> Tensor:
     return y
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("published", [by_pairs, by_shifting])
 @pytest.mark.parametrize("b", [1, 3])
@@ -279,6 +280,7 @@ def test_several_blocks_run_under_autocast(memory: int) -> None:
     torch.testing.assert_close(x.grad, half, rtol=1e-1, atol=1e-1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks", "no_shape_checks")
 def test_several_blocks_and_steps_compile() -> None:
     torch._dynamo.reset()

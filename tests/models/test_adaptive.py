@@ -128,6 +128,7 @@ def test_padding_in_any_cluster_stays_zero() -> None:
         assert (vectors != 0).all(1).sum() == VOCABULARY - 1
 
 
+@pytest.mark.slow
 @every_shape
 def test_gradients_agree_with_finite_differences(cutoffs: list[int], embedding_dim: int, div_val: int) -> None:
     head, hidden = softmax(cutoffs, embedding_dim, div_val), torch.randn(4, DIM, dtype=torch.float64)
@@ -169,6 +170,7 @@ def test_bfloat16_keeps_probabilities_in_float32() -> None:
 TIES = [None, [False, False, False], [True, True, True]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("projections", TIES)
 @pytest.mark.parametrize(("embedding_dim", "div_val"), [(16, 1), (16, 2), (24, 1), (24, 2)])

@@ -65,6 +65,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_candidates_change_nothing_about_what_is_generated(names: list[str]) -> None:
@@ -78,6 +79,7 @@ def test_candidates_change_nothing_about_what_is_generated(names: list[str]) -> 
         assert torch.equal(generate(model, ids, assistant_model=small()), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -107,6 +109,7 @@ def test_padding_in_front_stays_padding() -> None:
     assert torch.equal(generate(model, ids, attention_mask=mask, assistant_model=small()), expected)
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_sampling_takes_candidates() -> None:
     model, ids = build(["additive"]), prompt(6)
@@ -139,6 +142,7 @@ def test_all_that_generate_returns_is_the_same() -> None:
     assert torch.equal(generate(model, plain.sequences, 7, past_key_values=after), more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "most"), [("recurrent", 10), ("additive", 40), ("softmax", 40)])
 @torch.inference_mode()
 def test_a_text_that_repeats_itself_takes_fewer_passes(name: str, most: int, passes: list[int]) -> None:
@@ -153,6 +157,7 @@ def test_a_text_that_repeats_itself_takes_fewer_passes(name: str, most: int, pas
     assert len(passes) <= most
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_wrong_candidates_take_hardly_more_passes(passes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     model, ids = build(["additive"]), prompt(6)
@@ -240,6 +245,7 @@ def after(model: LongspanForCausalLM, ids: Tensor, states: MixerStates | None = 
     return model(ids, past_key_values=states).past_key_values
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_positions_taken_back_were_never_there(names: list[str]) -> None:

@@ -124,6 +124,7 @@ COMBINATIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("changes", COMBINATIONS)
 def test_saved_models_come_back_through_the_auto_class(changes: dict[str, Any], tied: bool, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ def classifier(**more: object) -> LongspanForSequenceClassification:
     return LongspanForSequenceClassification(config).double().eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("mixer", ["additive", "local", "recurrent"])
 def test_a_count_of_zero_removes_a_token(pooling: str, mixer: str) -> None:

@@ -47,6 +47,7 @@ def test_a_layer_attends_to_its_context_between_mixer_and_feed_forward(norm: str
     torch.testing.assert_close(block(x, context=context), y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cross", ["additive", "linear", "messages", "softmax"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_padding_of_the_context_changes_nothing_and_an_empty_one_is_none(cross: str, dtype: torch.dtype) -> None:
@@ -64,6 +65,7 @@ def test_padding_of_the_context_changes_nothing_and_an_empty_one_is_none(cross: 
     assert not torch.allclose(one[1], read(model)[1], **close)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 # PyTorch's compiler asks for it where a graph ends, as at the gradient of the context.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")

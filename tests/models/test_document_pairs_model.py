@@ -109,6 +109,7 @@ def test_changing_places_changes_what_the_vectors_themselves_say_alone() -> None
     torch.testing.assert_close(model(**swapped(given)).logits, model(**given).logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_batch_mates_and_empty_documents_change_nothing(name: str) -> None:
     model = build(name)
@@ -122,6 +123,7 @@ def test_padding_batch_mates_and_empty_documents_change_nothing(name: str) -> No
         torch.testing.assert_close(alone, together[row : row + 1], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_both_documents_teach_the_encoder_in_bfloat16_too(name: str) -> None:
     gradients = []
@@ -169,6 +171,7 @@ def test_nan_in_padding_reaches_nothing(pooling: str) -> None:
     assert all(torch.equal(one, other) for one, other in zip(gradients, expected_gradients, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 def test_a_compiled_model_gives_the_same_loss_and_gradients() -> None:
     torch._dynamo.reset()

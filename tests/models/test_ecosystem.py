@@ -60,6 +60,7 @@ def same(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @every_case
 def test_a_model_can_be_trained_after_inference_mode(head: Any, name: str) -> None:
     """A tensor that is made in inference mode and kept, such as a table of positions, cannot be used in training."""
@@ -72,6 +73,7 @@ def test_a_model_can_be_trained_after_inference_mode(head: Any, name: str) -> No
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.slow
 @every_case
 @pytest.mark.parametrize("where", ["memory", "disk"])
 @torch.no_grad()
@@ -124,6 +126,7 @@ PLACED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "names", "changes"), PLACED)
 @torch.no_grad()
 def test_an_inferred_device_map_splits_between_layers_only(
@@ -180,6 +183,7 @@ def test_half_precision_is_saved_and_loaded_as_it_is(head: Any, dtype: torch.dty
     assert head.from_pretrained(tmp_path, dtype=torch.float32).dtype == torch.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": False}, {"embedding_dim": 8}])
 @torch.no_grad()
@@ -203,6 +207,7 @@ def test_a_resized_vocabulary_trains_saves_and_loads(head: Any, changes: dict[st
         same(loaded(**batch()).logits, logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.usefixtures("no_shape_checks")
 # PyTorch's compiler asks for it where a graph ends, as at the choice of labelled positions.

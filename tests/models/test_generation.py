@@ -48,6 +48,7 @@ def recomputed(model: LongspanForCausalLM, ids: Tensor, tokens: int, sample: boo
     return ids
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_states_change_nothing_about_what_is_generated(names: list[str]) -> None:
@@ -58,6 +59,7 @@ def test_states_change_nothing_about_what_is_generated(names: list[str]) -> None
     assert torch.equal(beams, generate(model, ids, **HOW["beam"], use_cache=False))
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_rows_padded_on_the_left_continue_as_if_alone(names: list[str]) -> None:
@@ -76,6 +78,7 @@ def test_rows_padded_on_the_left_continue_as_if_alone(names: list[str]) -> None:
     assert torch.equal(sampled, generate(model, ids, attention_mask=mask, use_cache=False, **HOW["sampling"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", ["sinusoidal", "learned", "fourier", "none"])
 @pytest.mark.parametrize("combine", ["add", "concat"])
 @torch.inference_mode()
@@ -95,6 +98,7 @@ def test_absolute_positions_go_on(position: str, combine: str) -> None:
     assert torch.equal(generate(model, ids), generate(model, ids, use_cache=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONSTANT)
 @torch.inference_mode()
 def test_a_constant_state_stays_as_large_as_it_is(name: str) -> None:

@@ -184,6 +184,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "problem", "smoothing"), CASES)
 def test_accumulated_batches_are_one_large_batch(
     head: Any, problem: str | None, smoothing: float, tmp_path: Path

@@ -74,6 +74,7 @@ def test_heads_have_names_of_their_own() -> None:
         Named(config())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("position", ["sinusoidal", "learned", "fourier", "none"])
 @pytest.mark.parametrize("combine", ["add", "concat"])

@@ -98,6 +98,7 @@ def test_packed_documents_are_separate_calls() -> None:
     assert (found[0] == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 def test_they_export_together_with_a_short_convolution() -> None:
     model = build(LongspanForSequenceClassification, num_labels=3, short_convolution=4).float()

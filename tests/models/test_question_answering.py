@@ -150,6 +150,7 @@ def test_a_question_in_its_context_is_read_alone() -> None:
         build(question="context", mixers=["convolution"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", ["front", "context"])
 def test_it_is_exported(question: str) -> None:
     model, given = build(question=question), batch()

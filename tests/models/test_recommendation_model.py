@@ -42,6 +42,7 @@ def test_padding_changes_nothing(form: str) -> None:
     assert not found.logits[:, 0].any()
 
 
+@pytest.mark.slow
 @every
 @torch.no_grad()
 def test_neither_other_users_nor_other_news_change_anything(form: str) -> None:
@@ -96,6 +97,7 @@ def test_vectors_that_were_kept_are_as_good_as_the_news(form: str) -> None:
     torch.testing.assert_close(users, expected.user_vectors)
 
 
+@pytest.mark.slow
 @every
 def test_every_weight_takes_part_and_batches_add_up(form: str) -> None:
     # Nobody is hidden.
@@ -130,6 +132,7 @@ def test_bfloat16_stays_close(form: str) -> None:
     torch.testing.assert_close(found.logits.float(), expected.logits, rtol=0.05, atol=0.05 * scale)
 
 
+@pytest.mark.slow
 @every
 @torch.no_grad()
 def test_models_are_saved_with_all_that_makes_them(form: str, tmp_path: Path) -> None:
@@ -139,6 +142,7 @@ def test_models_are_saved_with_all_that_makes_them(form: str, tmp_path: Path) ->
     close(again(**batch(model)), model(**batch(model)))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 @torch.no_grad()
 def test_the_model_compiles_in_one_piece() -> None:
@@ -302,6 +306,7 @@ class Scores(nn.Module):
         return logits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["longspan", "lstur"])
 @pytest.mark.usefixtures("no_shape_checks")
 @torch.no_grad()

@@ -173,6 +173,7 @@ def test_every_recommender_has_a_naive_form_here() -> None:
     assert sorted(NAIVE) == recommenders.names()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
 def test_scores_are_those_of_the_formulas(form: str) -> None:

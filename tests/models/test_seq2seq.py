@@ -79,6 +79,7 @@ def logits(model: LongspanForSeq2SeqLM, target: Tensor, **given: Any) -> Tensor:
     return found
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_steps_are_the_whole_pass(form: str) -> None:
@@ -107,6 +108,7 @@ def test_steps_are_the_whole_pass(form: str) -> None:
         close(torch.cat(parts, 1)[real], expected)
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_padding_and_other_rows_change_nothing(form: str) -> None:
@@ -181,6 +183,7 @@ def test_the_source_is_read(form: str) -> None:
     assert (difference[1:] == 0).all()
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_generation_is_the_choice_from_whole_passes(form: str) -> None:
@@ -202,6 +205,7 @@ def test_generation_is_the_choice_from_whole_passes(form: str) -> None:
         assert len(found[0]) == ROWS * how.get("num_return_sequences", 1)
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_rows_of_a_batch_generate_as_if_alone(form: str) -> None:
@@ -260,6 +264,7 @@ def test_candidates_of_the_prompt_change_nothing() -> None:
         assert torch.equal(model.generate(**source, **options, prompt_lookup_num_tokens=3), expected)
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_states_are_saved_reordered_and_reset(form: str) -> None:
@@ -413,6 +418,7 @@ def test_copying_counts_in_losses_as_in_logits() -> None:
     close(whole.logits.exp().sum(-1), torch.ones(ROWS, TARGET, dtype=torch.double))
 
 
+@pytest.mark.slow
 @every
 def test_models_learn_to_repeat_their_source(form: str) -> None:
     """A loss that falls far below that of the tokens' frequencies: what is said went through the context."""
@@ -432,6 +438,7 @@ def test_models_learn_to_repeat_their_source(form: str) -> None:
     assert nats[-1] < 0.2 < nats[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["linear", "hybrid", "two vocabularies", "copying"])
 def test_saved_models_are_the_same(form: str, tmp_path: Path) -> None:
     model, target = build(form), tokens(ROWS, TARGET)
@@ -506,6 +513,7 @@ def test_two_vocabularies_are_resized_each(tied: bool, tmp_path: Path) -> None:
     close(logits(model, target), before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("form", ["linear", "copying"])
 def test_checkpointed_compiled_and_in_bfloat16(form: str) -> None:

@@ -53,6 +53,7 @@ def leaves(states: MixerStates) -> list[Tensor]:
     return found
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_segments_with_padding_anywhere_are_the_whole(form: str) -> None:
@@ -149,6 +150,7 @@ def test_no_gradient_flows_past_detached_states() -> None:
         assert (before.grad is not None and bool(before.grad.any())) == flows
 
 
+@pytest.mark.slow
 @every
 def test_activation_checkpointing_gives_the_same_gradients(form: str) -> None:
     torch.manual_seed(3)
@@ -172,6 +174,7 @@ def test_activation_checkpointing_gives_the_same_gradients(form: str) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.slow
 @every
 @torch.inference_mode()
 def test_bfloat16_states_follow_float64(form: str) -> None:
@@ -187,6 +190,7 @@ def test_bfloat16_states_follow_float64(form: str) -> None:
     torch.testing.assert_close(torch.cat(parts, 1).double(), expected, rtol=0.1, atol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["additive", "relative", "neighbours"])
 @pytest.mark.usefixtures("no_shape_checks")
 def test_a_segment_compiles_in_one_piece(name: str) -> None:

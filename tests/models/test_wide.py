@@ -283,6 +283,7 @@ def test_embeddings_have_no_n_grams(model):
         model(inputs_embeds=torch.randn(1, 4, 8))
 
 
+@pytest.mark.slow
 def test_one_program_for_all_sizes(model):
     program = making.export_program(model, None).module()
     for left in (False, True):

@@ -69,6 +69,7 @@ def written_out(model: LongspanForCausalLM, ids: list[int]) -> torch.Tensor:
     return torch.stack(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"cache": 0}, {"order": 1}, {"embedding_dim": 8}, {"order": 2, "cache": 40}])
 def test_it_is_the_formula(settings):
     model = build(**settings)
@@ -91,6 +92,7 @@ def test_in_training_the_network_learns_alone():
     assert given.parts is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [[18], [1] * 18, [5, 1, 8, 4], [17, 1]])
 def test_states_remember_what_it_needs(pieces):
     model = build()
@@ -190,6 +192,7 @@ def test_adaptive_softmax():
     torch.testing.assert_close(output.losses[:, :-1], losses)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixer", ["additive", "softmax", "relative", "recurrent"])
 def test_generate_continues_as_the_whole_sequence_would(mixer):
     model = build(mixers=[mixer])
@@ -255,6 +258,7 @@ def test_mistakes_are_named():
         build(cache=-1)
 
 
+@pytest.mark.slow
 def test_the_gate_finds_the_part_that_knows():
     """Where the evidence says which part is right, the weights follow it."""
     wide = build().wide

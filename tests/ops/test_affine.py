@@ -121,6 +121,7 @@ def test_under_autocast_the_module_s_precision_is_kept() -> None:
     assert torch.equal(weight, expected)
 
 
+@pytest.mark.slow
 def test_dropout_before_adapters_drops_features_and_keeps_the_mean() -> None:
     linear = nn.Linear(6, 5)
     module = lora(linear, dropout=0.5)

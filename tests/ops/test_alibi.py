@@ -8,6 +8,7 @@ from longspan.ops.alibi import alibi_attention, alibi_attention_naive, slopes
 from longspan.ops.window import window_attention
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_blocks", [False, True])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("n", "radius"), [(9, None), (4, None), (90, 7), (40, 7)])

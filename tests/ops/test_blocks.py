@@ -16,6 +16,7 @@ def outputs_and_gradients(mixer: torch.nn.Module, x: Tensor, mask: Tensor | None
     return [y, *torch.autograd.grad(y.sin().sum(), [x, *mixer.parameters()])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("name", "causal"),

@@ -190,6 +190,7 @@ def total(tensors: Iterable[Tensor]) -> Tensor:
     return torch.stack([tensor.sum() for tensor in tensors]).sum()
 
 
+@pytest.mark.slow
 @every_op
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_with_masks(op: Op, dtype: torch.dtype) -> None:
@@ -295,6 +296,7 @@ def test_vmap_is_a_loop(op: Op) -> None:
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.slow
 @every_op
 def test_gradients_of_gradients(op: Op) -> None:
     """Against forward mode over a gradient, both of plain operations, in a direction: right, or refused by PyTorch."""

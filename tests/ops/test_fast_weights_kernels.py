@@ -49,6 +49,7 @@ def naive(*given: Any) -> tuple[Tensor, Tensor]:
     return gated_linear_attention_naive(*given[:3], *given[4:])
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize(
     ("t", "e", "v", "rate"), [(2, 1, 1, 1.0), (15, 3, 5, 0.0), (33, 5, 3, 1e3), (33, 65, 1, 0.1), (66, 3, 17, 0.1)]
@@ -61,6 +62,7 @@ def test_kernels_are_the_recurrence(kind: str, t: int, e: int, v: int, rate: flo
     torch.testing.assert_close(results(fast_weights, given, backwards=0), results(naive, given))
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("backwards", [1, 2])
 def test_heads_read_from_the_end(kind: str, backwards: int) -> None:
@@ -69,6 +71,7 @@ def test_heads_read_from_the_end(kind: str, backwards: int) -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 @every_kind
 def test_kernels_are_as_exact_as_plain_operations(kind: str) -> None:
     given = inputs(kind, 40, 8, 8, 0.1, torch.float32)
@@ -80,6 +83,7 @@ def test_kernels_are_as_exact_as_plain_operations(kind: str) -> None:
         assert errors[0] <= 2 * errors[1] + 4 * torch.finfo(torch.float32).eps
 
 
+@pytest.mark.slow
 @every_kind
 def test_rates_of_any_size_stay_finite(kind: str) -> None:
     """Known failure elsewhere: factors exp(G) of the keys of a chunk overflow where gates are small."""
@@ -96,6 +100,7 @@ def test_the_same_key_again_and_again_costs_no_digits() -> None:
     torch.testing.assert_close(out, values, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_forward_pass_saves_nothing_that_no_gradient_needs() -> None:
     query, key, value, strength, rates, state = (x.transpose(1, 2) for x in inputs("delta", 40, 4, 3))
     state = state.transpose(1, 2)
@@ -104,6 +109,7 @@ def test_the_forward_pass_saves_nothing_that_no_gradient_needs() -> None:
         assert borders.shape == (1, chunks, 2, 4, 3)
 
 
+@pytest.mark.slow
 @every_kind
 def test_derivatives_of_gradients(kind: str) -> None:
     given = inputs(kind, 5, 3, 2)

@@ -37,6 +37,7 @@ def results(function: Callable[..., tuple[Tensor, Tensor]], given: list[Any], ba
     return [*found, *torch.autograd.grad(found, [x for x in leaves if x is not None], upstream)]
 
 
+@pytest.mark.slow
 @every_kind
 @pytest.mark.parametrize("backwards", [0, 1, 4])
 @pytest.mark.parametrize(("t", "e", "v"), [(2, 1, 1), (17, 3, 40), (65, 16, 16), (130, 20, 5)])

@@ -80,6 +80,7 @@ def test_other_tensors_get_plain_operations(monkeypatch: pytest.MonkeyPatch) -> 
     assert not execution.has_kernels(single)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["0", "1"])
 def test_a_variable_of_the_environment_does_without_kernels(value: str) -> None:
     code = "from longspan.ops import execution; print(execution.TRITON)"

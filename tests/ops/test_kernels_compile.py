@@ -42,6 +42,7 @@ def _nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("module", "name", "constants"), KERNELS)
 def test_kernels_compile(module: str, name: str, constants: dict[str, Any]) -> None:
     import triton

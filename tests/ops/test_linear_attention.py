@@ -40,6 +40,7 @@ def test_linear_attention_is_the_formula(n: int, m: int, density: float | None) 
     agree(out, linear.linear_attention_naive(query, key, value, mask), (query, key, value))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("t", [1, linear.CHUNK - 1, linear.CHUNK, 2 * linear.CHUNK + 1])
 @pytest.mark.parametrize("density", [0.1, 0.7, None])
 @pytest.mark.parametrize("forgetting", [None, 0.1, 30])

@@ -46,6 +46,7 @@ def results(function: Callable[..., Tensor], tensors: list[Tensor]) -> list[Tens
     return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "m", "e", "v"), [(1, 1, 1, 1), (31, 33, 3, 5), (33, 70, 17, 33), (5, 530, 3, 2)])
 @pytest.mark.parametrize("masked", [True, False])
 def test_kernels_are_the_formula(n: int, m: int, e: int, v: int, masked: bool) -> None:
@@ -56,6 +57,7 @@ def test_kernels_are_the_formula(n: int, m: int, e: int, v: int, masked: bool) -
     torch.testing.assert_close(found, results(lambda q, k, v: linear.linear_attention_naive(q, k, v, given), tensors))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("t", "forgetting"), [(2, None), (33, 30.0), (66, None), (66, 0.1)])
 def test_the_causal_form_is_the_formula_and_streams(t: int, forgetting: float | None) -> None:
     (query, key, value), mask = inputs(t, t, 3, 3)
@@ -81,6 +83,7 @@ def test_the_causal_form_is_the_formula_and_streams(t: int, forgetting: float | 
     torch.testing.assert_close(tuple(state), tuple(last))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_kernels_are_as_exact_as_plain_operations(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, mask = inputs(40, 50, 8, 8, dtype)

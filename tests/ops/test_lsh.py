@@ -97,6 +97,7 @@ def test_rows_without_tokens_give_zeros_and_finite_gradients() -> None:
         assert (gradient[0] == 0).all()
 
 
+@pytest.mark.slow
 def test_gradients() -> None:
     vectors, value, buckets = example(1, 11)
     mask = torch.rand(1, 11) > 0.2

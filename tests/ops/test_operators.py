@@ -91,6 +91,7 @@ def test_plain_operations_replace_kernels_that_do_not_run(name: str, monkeypatch
     assert "please report" in message
 
 
+@pytest.mark.slow
 @every_case
 def test_a_backward_pass_without_kernels_follows_a_forward_pass_with_them(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -106,6 +107,7 @@ def test_a_backward_pass_without_kernels_follows_a_forward_pass_with_them(
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 def test_compiled_programs_go_on_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     function, (forward, backward), shapes = CASES["delta rule"]

@@ -143,6 +143,7 @@ def test_single_steps_run_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(state, last)
 
 
+@pytest.mark.slow
 def test_a_long_stream_of_single_steps_does_not_drift() -> None:
     values, logits = torch.randn(1, 4000, 1, 2), torch.randn(1, 4000, 1)
     state = pooling.empty_prefix(1, 1, 2, values.dtype)
@@ -177,6 +178,7 @@ def test_prefix_mean_of_65536_positions_is_right(dtype: torch.dtype) -> None:
     torch.testing.assert_close(means.double(), expected, rtol=rounding, atol=1e-6)
 
 
+@pytest.mark.slow
 @on_both_paths
 @pytest.mark.parametrize("starting", [False, True])
 @pytest.mark.parametrize("t", [1, 12])

@@ -78,6 +78,7 @@ def test_is_the_sum_over_pairs(
             torch.testing.assert_close(relative._in_plain_operations(*tensors, visible, causal, window), expected)
 
 
+@pytest.mark.slow
 @both_forms
 @pytest.mark.parametrize(("causal", "window"), [(False, None), (False, 4), (True, None), (True, 5)])
 @pytest.mark.parametrize("shared", [False, True])
@@ -150,6 +151,7 @@ class Operations(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 def test_masks_cost_only_where_they_hide_something() -> None:
     """A row without padding pays nothing for one with it, and keys that all queries of a block see pay nothing."""
     tensors, mask = arguments(64, 64, True, None), torch.ones(2, 64, dtype=torch.bool)
@@ -246,6 +248,7 @@ def kept_for_backward(n: int, causal: bool, window: int | None) -> int:
     return sum(storages.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (True, 9)])
 def test_weights_of_all_pairs_are_never_held(causal: bool, window: int | None) -> None:
     """Neither for the backward pass, in all blocks together, nor at any moment."""
@@ -256,6 +259,7 @@ def test_weights_of_all_pairs_are_never_held(causal: bool, window: int | None) -
     assert max(size for _, size in operations.done) < 2 * 3 * 128 * 128 / 8
 
 
+@pytest.mark.slow
 def test_a_window_makes_the_cost_linear() -> None:
     counted = []
     for n in (64, 128):

@@ -37,6 +37,7 @@ def test_lerp_scan_is_the_recurrence(per_channel: bool, t: int, reset: float, da
     torch.testing.assert_close(final, last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("t", [1, 6])
 def test_lerp_scan_gradients(per_channel: bool, t: int) -> None:
@@ -50,6 +51,7 @@ def test_lerp_scan_gradients(per_channel: bool, t: int) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_long_gradients_agree_with_the_recurrence(per_channel: bool) -> None:
     """More positions than the backward scan takes at a time."""
@@ -123,6 +125,7 @@ def test_gates_are_the_prefix_softmax(t: int, hidden: float, reset: float, data:
         torch.testing.assert_close(final, last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("starting", [False, True])
 @pytest.mark.parametrize("t", [1, 7])
 def test_gate_gradients(starting: bool, t: int) -> None:
@@ -198,6 +201,7 @@ def test_a_nan_is_not_hidden() -> None:
     assert final.isnan().all()
 
 
+@pytest.mark.slow
 def test_operators_keep_what_pytorch_asks_of_them() -> None:
     values, gates, initial = recurrence(2, 5, False)
     logits, state = (x.requires_grad_() for x in logits_and_state(5, 0.2))
@@ -213,6 +217,7 @@ def test_operators_keep_what_pytorch_asks_of_them() -> None:
     check(scan.softmax_gates_gradient.definition, (gates.detach(), state.detach(), gates.detach(), starts))
 
 
+@pytest.mark.slow
 def test_numba_waits_for_the_first_scan(scan_path: str) -> None:
     """Importing stays cheap; single steps and other devices never need it."""
     if scan_path != "loops":

@@ -45,6 +45,7 @@ def results(function: Callable[..., tuple[Tensor, Tensor]], given: list[Any]) ->
     return [*(x.detach() for x in found), *torch.autograd.grad(found, needed, upstream)]
 
 
+@pytest.mark.slow
 @with_kernels
 @pytest.mark.parametrize("per_channel", [False, True])
 @pytest.mark.parametrize("t", [2, 16, 37])
@@ -56,6 +57,7 @@ def test_lerp_scan_is_the_recurrence(per_channel: bool, t: int) -> None:
     torch.testing.assert_close(results(scan.lerp_scan, given), results(scan.lerp_scan_naive, given))
 
 
+@pytest.mark.slow
 @with_kernels
 @pytest.mark.parametrize("t", [2, 16, 37])
 @pytest.mark.parametrize("largest", [1.0, 1e4])

@@ -62,6 +62,7 @@ def test_a_worker_s_error_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
         scan._share(fails, (), 4, 4)
 
 
+@pytest.mark.slow
 def test_a_forked_process_has_workers_of_its_own() -> None:
     """Known failure elsewhere: OpenMP loops die in the workers of a DataLoader, which are forked."""
     code = """

@@ -37,6 +37,7 @@ def results(pool: Callable[..., Tensor], values: Tensor, logits: Tensor, mask: T
     return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("t", "d", "h"), [(1, 1, 1), (31, 5, 2), (33, 33, 17), (520, 3, 1)])
 @pytest.mark.parametrize("largest", [1.0, 1e4])
 def test_kernels_are_the_formula(t: int, d: int, h: int, largest: float) -> None:

@@ -33,6 +33,7 @@ def some_shared(b: int, h: int, g: int) -> Shared:
     return Shared(normal(b, h, g, 3), normal(b, h, g, 5), present)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("with_shared", [False, True], ids=["alone", "shared"])
 @pytest.mark.parametrize("causal", [False, True], ids=["both sides", "causal"])
@@ -46,6 +47,7 @@ def test_agrees_with_the_naive_form(causal: bool, with_shared: bool) -> None:
         torch.testing.assert_close(out, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("scores", [1, 3000, 20000])
 def test_portions_of_any_size_give_the_same(scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,6 +65,7 @@ def test_portions_of_any_size_give_the_same(scores: int, monkeypatch: pytest.Mon
         torch.testing.assert_close(actual, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from longspan.programs import making, onnx
 pytestmark = pytest.mark.usefixtures("no_shape_checks")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mixer", "options", "causal", "wide"),
     # Loops over positions and over blocks, sorts, the closed form of a scan.
@@ -63,6 +64,7 @@ def knows_some(wide):
     wide.scales.copy_(torch.tensor([0.75, 0.5]))
 
 
+@pytest.mark.slow
 def test_longer_texts_than_the_model_takes_are_refused_by_the_program(tmp_path):
     config = LongspanConfig(vocab_size=20, dim=8, depth=1, heads=2, position="learned", max_positions=12, num_labels=3)
     program = making.export_program(LongspanForSequenceClassification(config).eval(), 12)

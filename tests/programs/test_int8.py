@@ -56,6 +56,7 @@ def test_zeros_stay_zeros() -> None:
     assert y.isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mixers.names())
 def test_every_mixer_runs_as_with_rounded_layers(name: str) -> None:
     config = LongspanConfig(vocab_size=30, dim=32, depth=2, heads=4, mixers=[name], num_labels=3)

@@ -51,6 +51,7 @@ def test_what_is_no_recipe(given, told, capsys) -> None:
 
 
 # A recipe may have the name of its task.
+@pytest.mark.slow
 @pytest.mark.parametrize("task", sorted({*tasks.names()} - {*recipes.names()}))
 def test_a_task_in_place_of_a_recipe_is_answered_with_its_recipes(task) -> None:
     with pytest.raises(UserError, match=f"expected a recipe, got the task '{task}'; its recipes are ") as error:

@@ -13,6 +13,7 @@ from longspan.mixers.aliases import MEANT
 from longspan.recipes import keys, recipe_files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", tasks.names())
 def test_every_key_is_explained(name: str) -> None:
     task = tasks.load(name)
@@ -27,6 +28,7 @@ def test_every_key_is_explained(name: str) -> None:
     assert told == {*keys.known("training", task)}
 
 
+@pytest.mark.slow
 def test_defaults_are_those_that_hold() -> None:
     for task in map(tasks.load, tasks.names()):
         found = {key.name: key.default for key in keys.explained(task) if key.table == "data"}
@@ -95,6 +97,7 @@ def test_every_word_leads_to_a_key() -> None:
     assert not {*recipe_files.OTHER_NAMES} & {*recipes.names()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("word", "key"),
     [

@@ -14,6 +14,7 @@ def show(capsys, *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_recipe_is_listed_with_its_task_and_the_data_it_expects(capsys) -> None:
     page = show(capsys, "recipes")
     rows = json.loads(show(capsys, "recipes", "--json"))
@@ -28,6 +29,7 @@ def test_every_recipe_is_listed_with_its_task_and_the_data_it_expects(capsys) ->
     assert "(needs no data: data.path=packages is set)" in " ".join(page.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["classify", "model-text", "quickstart", "wikitext103-xl"])
 def test_a_recipe_is_shown_with_every_key(name, capsys) -> None:
     page = show(capsys, "show", name)

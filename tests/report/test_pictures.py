@@ -33,6 +33,7 @@ def row(mixer: str, split: str, name: str, value: Spread, speed: Spread) -> Mixe
     return MixerSummary(mixer, {split: {name: value}}, Spread(9, None), Spread(1, None), speed, 2**20, 10, 1)
 
 
+@pytest.mark.slow
 def test_learning_curve(tmp_path: Path) -> None:
     steps = [{"epoch": 0.5, "train_loss": 0.7}, {"epoch": 1.0, "train_loss": 0.6}]
     epochs = [{"epoch": 1.0, "validation_loss": 0.65, "validation_accuracy": 0.6}]

@@ -12,6 +12,7 @@ def longest(text: str) -> int:
     return max(map(len, text.splitlines()))
 
 
+@pytest.mark.slow
 def test_lists_and_pages_of_all_recipes_and_mixers_fit(capsys: pytest.CaptureFixture[str]) -> None:
     names = [*recipes.names(), *mixers.names(), *mixers.aliases(), "data.path", "model.mixers"]
     for arguments in (["list"], ["recipes"], *(["show", name] for name in names)):

@@ -29,6 +29,7 @@ def fitted(recipe, name, path, *overrides):
     return found.task.baselines()[name]().fit(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tfidf", "nb"])
 @pytest.mark.parametrize("kinds", [("cat", "dog"), ("cat", "dog", "cow")])
 def test_classes(tmp_path, name, kinds):

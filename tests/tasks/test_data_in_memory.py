@@ -60,6 +60,7 @@ DATA: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", DATA)
 def test_data_in_memory(recipe: str, tmp_path: Path) -> None:
     make, settings = DATA[recipe]

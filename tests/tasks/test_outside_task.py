@@ -42,6 +42,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_the_page_runs(folder: Path, command: Command) -> None:
     (script,) = outside.blocks("bash")
@@ -86,6 +87,7 @@ def test_mistakes_name_their_row_and_key(folder: Path, tmp_path: Path, command: 
         assert message in told.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", outside.TASKS)
 def test_they_pass_their_checks(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from longspan.testing import check_task
@@ -97,6 +99,7 @@ def test_they_pass_their_checks(name: str, folder: Path, monkeypatch: pytest.Mon
     check_task(outside.TASKS[name], folder / outside.DATA[name], small)
 
 
+@pytest.mark.slow
 def test_recordings_that_cannot_be_read_are_bad_rows(folder: Path, tmp_path: Path, command: Command) -> None:
     outside.write(tmp_path)
     (tmp_path / "waves/0.csv").write_text("1,2\n3\n", encoding="utf-8")
@@ -141,6 +144,7 @@ def test_they_are_short(name: str) -> None:
     assert len([line for line in code.splitlines() if line.strip()]) <= 90
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 @pytest.mark.parametrize(("name", "score", "least"), [("sensors", "accuracy", 0.8), ("digits", "digits", 0.6)])
 def test_other_streams_go_through_every_verb(
@@ -169,6 +173,7 @@ def test_other_streams_go_through_every_verb(
     assert (code, "is finished" in errors) == (2, True), errors
 
 
+@pytest.mark.slow
 def test_a_run_of_recordings_is_started_from(folder: Path, command: Command, tmp_path: Path) -> None:
     own = ["--allow-import", "sensors", "training.num_train_epochs=1"]
     first = [
@@ -293,6 +298,7 @@ def tolerant(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_an_option_of_its_own_is_a_flag(tolerant: Path, command: Command) -> None:
     given = ["evaluate", "runs/tolerant", "--json", "--split", "validation", "--allow-import", "tolerant"]
     for flags, wanted in (([], 1.0), (["--tolerance", "4"], 4.0), (["--tolerance=4.5"], 4.5)):
@@ -303,6 +309,7 @@ def test_an_option_of_its_own_is_a_flag(tolerant: Path, command: Command) -> Non
         assert wanted < 4 or told["within_one"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -321,6 +328,7 @@ def test_mistakes_in_its_flags_are_named(arguments: str, told: str, tolerant: Pa
     assert out == ""
 
 
+@pytest.mark.slow
 def test_its_option_is_an_argument_in_python(tolerant: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from longspan import evaluate
 
@@ -331,6 +339,7 @@ def test_its_option_is_an_argument_in_python(tolerant: Path, monkeypatch: pytest
     assert result.scores.numbers()["within_one"] == 1
 
 
+@pytest.mark.slow
 def test_compared_runs_have_the_consent_of_the_comparison(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "settings", "problem"),
     [

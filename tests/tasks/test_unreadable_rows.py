@@ -52,6 +52,7 @@ def trained(name: str, *more: str) -> TrainingResult:
     return train("sensors.toml", given, f"runs/{name}", progress=False, allow_imports=["sensors"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 7, 65, 110])
 @pytest.mark.parametrize("kind", ["junk", "wide"])
 def test_one_is_refused_with_its_row_and_file(kind: str, number: int, folder: Path) -> None:
@@ -65,6 +66,7 @@ def test_one_is_refused_with_its_row_and_file(kind: str, number: int, folder: Pa
     assert told.endswith("restore it, or set data.skip_bad_rows=true to drop and count such rows.")
 
 
+@pytest.mark.slow
 def test_they_are_skipped_and_counted_in_every_split(folder: Path) -> None:
     for number, kind in {0: "wide", 3: "junk", 8: "wide", 9: "missing", 13: "empty", 70: "junk", 101: "wide"}.items():
         damage(folder, kind, number)
@@ -82,6 +84,7 @@ def test_they_are_skipped_and_counted_in_every_split(folder: Path) -> None:
         assert again.scores.numbers() == pytest.approx(result.scores[split].numbers())
 
 
+@pytest.mark.slow
 def test_the_others_are_learned_as_without_them(folder: Path) -> None:
     damage(folder, "wide", 0)
     damage(folder, "junk", 13)
@@ -95,6 +98,7 @@ def test_the_others_are_learned_as_without_them(folder: Path) -> None:
     assert both[0] == both[1]
 
 
+@pytest.mark.slow
 def test_other_data_are_scored_without_them(folder: Path) -> None:
     result = trained("good")
     for number, kind in {91: "junk", 94: "wide"}.items():
@@ -108,6 +112,7 @@ def test_other_data_are_scored_without_them(folder: Path) -> None:
     assert [number for number, one in enumerate(told) if one.error] == [1, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_a_comparison_counts_them(folder: Path) -> None:
     damage(folder, "junk", 5)
@@ -121,6 +126,7 @@ def test_a_comparison_counts_them(folder: Path) -> None:
         assert json.loads(file.read_text(encoding="utf-8"))["data"]["skipped"] == {"unreadable": 2}
 
 
+@pytest.mark.slow
 def test_only_bad_rows_are_one_error(folder: Path) -> None:
     good = trained("good")
     for number in range(60):
@@ -139,6 +145,7 @@ def test_a_split_of_bad_rows_is_no_split(folder: Path) -> None:
     assert "test" not in result.scores
 
 
+@pytest.mark.slow
 def test_classes_are_those_of_good_rows(folder: Path) -> None:
     for number in range(0, 60, 3):
         damage(folder, "junk", number)
@@ -149,12 +156,14 @@ def test_classes_are_those_of_good_rows(folder: Path) -> None:
     assert set(trained("classes", SKIP).details["labels"]) == {"middle", "fast"}
 
 
+@pytest.mark.slow
 def test_bad_rows_are_no_copies_of_each_other(folder: Path) -> None:
     for number in (3, 5, 7, 67):
         damage(folder, "empty", number)
     assert trained("copies", SKIP).data["duplicates"] == {}
 
 
+@pytest.mark.slow
 def test_a_mended_processor_reads_them(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a processor could not read is not remembered: its code may have been mended."""
     sensors = importlib.import_module("sensors")

@@ -141,6 +141,7 @@ def outcomes(report: ModelReport) -> dict[str, str]:
     return {check.check: check.outcome for check in report.checks}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "found"), FOUND.items(), ids=[*FOUND], indirect=["fault"])
 def test_each_fault_is_found(fault: None, found: tuple[str, ...]) -> None:
     report = check_model(Faulty, only=found)
@@ -150,6 +151,7 @@ def test_each_fault_is_found(fault: None, found: tuple[str, ...]) -> None:
         assert check.reason if check.deviation is None else check.deviation > 10 * (check.tolerance or 0)
 
 
+@pytest.mark.slow
 def test_a_model_without_faults_passes_all_checks() -> None:
     report = check_model(Faulty)
     assert outcomes(report) == dict.fromkeys([name for name in CHECKS if name not in SLOW], "passed")
@@ -174,6 +176,7 @@ def test_padding_on_the_right_of_a_single_row_is_found() -> None:
     assert "batch size 1" in check.where
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["", "compilation"], indirect=True)
 def test_compilation(fault: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # Traced, without a compiler of C++.
@@ -182,6 +185,7 @@ def test_compilation(fault: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bool(report.failed) == (Faulty.fault == "compilation")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [BertForMaskedLM, T5ForConditionalGeneration, GPT2LMHeadModel])
 def test_encoders_and_decoders_pass(kind: Any) -> None:
     report = check_model(kind)
@@ -193,6 +197,7 @@ def test_encoders_and_decoders_pass(kind: Any) -> None:
     assert causal.outcome == ("not applicable" if report.task == "masked" else "passed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixers", [["additive"], ["messages", "softmax"], ["delta"]])
 def test_our_language_models_pass(mixers: list[str]) -> None:
     config = LongspanConfig(mixers=mixers, causal=True, dim=32, heads=4, vocab_size=40, pad_token_id=0)
@@ -202,6 +207,7 @@ def test_our_language_models_pass(mixers: list[str]) -> None:
     assert outcomes(report)["packing"] == "passed"
 
 
+@pytest.mark.slow
 def test_our_encoder_decoder_passes() -> None:
     assert not check_model(LongspanForSeq2SeqLM).failed
 

@@ -256,6 +256,7 @@ BROKEN: list[tuple[type[Task], str, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "check", "told"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_broken_promise_is_named(task: type[Task], check: str, told: str, animals: Path, tmp_path: Path) -> None:
     wide = ["model.wide=true", "model.wide_buckets=4096"] if task in (Undivided, Misdivided) else []
@@ -295,6 +296,7 @@ def test_the_others_are_checked_on_data_of_their_own(name: str, file: str) -> No
     assert f'check_task("{name}", ' in written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in tasks.names() if name not in ELSEWHERE])
 def test_the_tasks_that_come_with_longspan_keep_all(name: str, animals: Path, tmp_path: Path) -> None:
     header, *rows = animals.read_text(encoding="utf-8").splitlines()

@@ -85,6 +85,7 @@ def test_parameters_are_averaged_and_buffers_are_not(tmp_path: Path) -> None:
         load_mean(model, saved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rates", "kept"), [(JUMPING, True), (CREEPING, False)])
 def test_the_mean_is_kept_where_it_is_better(
     rates: list[str], kept: bool, animals: Path, mislabelled: Path, tmp_path: Path
@@ -105,6 +106,7 @@ def test_the_mean_is_kept_where_it_is_better(
     assert evaluate(run, split="validation").scores.loss == pytest.approx(result.scores["validation"].loss, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_with_the_same_mean(mislabelled: Path, tmp_path: Path) -> None:
     made = recipe(mislabelled, *JUMPING)
     train(made, run=tmp_path / "whole", progress=False)
@@ -113,6 +115,7 @@ def test_an_interrupted_run_ends_with_the_same_mean(mislabelled: Path, tmp_path:
     same_result(tmp_path / "stopped", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_without_validation_the_mean_is_kept(animals: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     result = train(recipe(animals, *CREEPING, "training.eval_strategy=no"), run=run, progress=False)

@@ -126,6 +126,7 @@ def test_as_many_processes_as_saved_it(tmp_path: Path, monkeypatch: pytest.Monke
         to_resume_from(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "trainer_state.json"])
 def test_a_run_goes_on_before_the_damage_to_the_same_result(
     name: str, animals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -11,6 +11,7 @@ from longspan.errors import UserError
 TINY = ["data.tokens=words", "data.vocab_size=60", "model.dim=8", "model.heads=2", "training.warmup_steps=0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["training.gradient_accumulation_steps=2", "training.bf16=true"]])
 def test_it_ends_with_the_first_loss_that_is_not_finite(more: list[str], animals: Path, tmp_path: Path) -> None:
     given = [f"data.path={animals}", *TINY, "training.learning_rate=1e30", "training.num_train_epochs=500", *more]

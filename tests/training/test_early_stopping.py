@@ -77,6 +77,7 @@ def test_training_stops_early_and_says_so(animals: Path, tmp_path: Path, capsys:
     assert "It stopped early after epoch 4 " in card
 
 
+@pytest.mark.slow
 def test_patience_survives_being_resumed(animals: Path, tmp_path: Path) -> None:
     """It is interrupted in the fourth epoch of three steps, after one evaluation without improvement."""
     mine = recipe(animals)
@@ -90,6 +91,7 @@ def test_patience_survives_being_resumed(animals: Path, tmp_path: Path) -> None:
     same_result(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_what_has_stopped_early_stays_stopped_unless_it_is_given_more(animals: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     mine = recipe(animals)

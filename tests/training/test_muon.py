@@ -122,6 +122,7 @@ def recipe(tmp_path: Path) -> Recipe:
     return recipes.load(str(tmp_path / "recipe.toml"))
 
 
+@pytest.mark.slow
 def test_training_goes_on_as_if_never_stopped(recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Any] = []
     usual = Muon.step

@@ -33,6 +33,7 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["classify", "model-text"])
 def test_a_run_resumed_after_the_checkpoint_that_it_keeps_tells_of_its_parts(
     recipe: str, animals: Path, text: Path, tmp_path: Path
@@ -47,6 +48,7 @@ def test_a_run_resumed_after_the_checkpoint_that_it_keeps_tells_of_its_parts(
         assert resumed.details[name] == whole.details[name], name
 
 
+@pytest.mark.slow
 def test_tied_weights_are_not_said_to_be_missing(text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """They are saved once; transformers' Trainer misses the other name when it loads the best checkpoint."""
     made = recipes.load("model-text", [f"data.path={text}", *SETTINGS, "model.wide=false"])

@@ -68,6 +68,7 @@ def test_label_smoothing_is_refused_where_labels_are_not_single_classes(tmp_path
         train(recipe, run=tmp_path / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_a_wide_part_is_not_in_the_loss_of_what_is_trained(same_documents: list[str], tmp_path: Path) -> None:
     recipe = recipes.load("quickstart", [*same_documents, *STILL, "training.label_smoothing_factor=0.3"])
     result = train(recipe, run=tmp_path / "run", progress=False)

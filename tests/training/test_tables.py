@@ -193,6 +193,7 @@ def language(tmp_path: Path) -> Any:
     return recipe
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_where_gradients_are_dense(
     language: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

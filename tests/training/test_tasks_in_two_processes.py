@@ -122,6 +122,7 @@ def test_all_tasks_are_tried() -> None:
     assert sorted([*KEYS, *ELSEWHERE]) == sorted(tasks.names())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [*KEYS, *OUTSIDE])
 def test_a_task_trains_in_two_processes_as_in_one(
     task: str, folder: Path, told: str, monkeypatch: pytest.MonkeyPatch

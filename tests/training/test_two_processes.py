@@ -74,6 +74,7 @@ def one(recipe_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
 
 
 # Launchers differ in what they tell the processes, which is the same for every task.
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe_file", ["document_classification"], indirect=True, scope="module")
 def test_two_processes_that_accelerate_starts_train_and_score_as_one(
     recipe_file: Path, one: tuple[Path, TrainingResult], tmp_path: Path
@@ -121,6 +122,7 @@ def counted(run: Path) -> int:
 
 
 # What stops, goes on and is damaged is the same for every task, but for the states of segments.
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe_file", ["language_modelling"], indirect=True, scope="module")
 def test_two_processes_train_as_one_and_stop_and_go_on_together(
     recipe_file: Path, one: tuple[Path, TrainingResult], tmp_path: Path

@@ -41,6 +41,7 @@ def small(tmp_path: Path) -> Path:
     return tmp_path / "arena"
 
 
+@pytest.mark.slow
 def test_a_mixer_from_scratch_and_pretrained(trained: list[str], small: Path) -> None:
     result = arena(["messages"], ["listops"], SMALL, small, minutes=1)
     assert trained == [
@@ -81,6 +82,7 @@ def test_a_mixer_from_scratch_and_pretrained(trained: list[str], small: Path) ->
     assert again.runs[0].to_dict() == result.runs[0].to_dict()
 
 
+@pytest.mark.slow
 def test_what_is_printed(small: Path, trained: list[str]) -> None:
     result = arena(["messages"], ["listops"], SMALL, small, minutes=1, pretrain=False)
     told = arena_summary(result)
@@ -90,6 +92,7 @@ def test_what_is_printed(small: Path, trained: list[str]) -> None:
     assert (small / "arena.md").read_text(encoding="utf-8").startswith("# Long Range Arena\n")
 
 
+@pytest.mark.slow
 def test_failed_runs_are_told_and_the_others_stay(
     monkeypatch: pytest.MonkeyPatch, trained: list[str], small: Path
 ) -> None:
@@ -150,6 +153,7 @@ def test_data_of_another_form_are_refused_before_any_training(tmp_path: Path, tr
     assert not trained
 
 
+@pytest.mark.slow
 def test_pairs_of_documents_have_the_same_models(trained: list[str], tmp_path: Path) -> None:
     for split in ("train", "valid", "test"):
         for title in ("raven", "usher"):

@@ -83,6 +83,7 @@ def run(place: Path) -> Path:
     return place / "run"
 
 
+@pytest.mark.slow
 def test_a_run_learns_and_needs_nothing_else(place: Path, run: Path, tmp_path: Path, monkeypatch: Any) -> None:
     result = json.loads((run / "metrics.json").read_text())
     # Neither the encoder's folder nor a network: a run is moved as a whole.
@@ -102,6 +103,7 @@ def test_a_run_learns_and_needs_nothing_else(place: Path, run: Path, tmp_path: P
         shutil.move(tmp_path / "elsewhere", place / "bert")
 
 
+@pytest.mark.slow
 def test_epochs_and_other_runs_find_what_was_kept(place: Path, run: Path, tmp_path: Path, monkeypatch: Any) -> None:
     forbid_reading(monkeypatch)
     again = train(recipe(place), run=tmp_path / "again", progress=False)
@@ -112,6 +114,7 @@ def test_epochs_and_other_runs_find_what_was_kept(place: Path, run: Path, tmp_pa
     train(planned, run=tmp_path / "planned", progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_comparing_mixers(place: Path, run: Path, tmp_path: Path, monkeypatch: Any) -> None:
     forbid_reading(monkeypatch)
@@ -120,6 +123,7 @@ def test_comparing_mixers(place: Path, run: Path, tmp_path: Path, monkeypatch: A
     assert [each.error for each in result.runs] == [None, None]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on(place: Path, run: Path, tmp_path: Path) -> None:
     stopped = tmp_path / "stopped"
     interrupted(recipe(place), stopped, 3)
@@ -127,6 +131,7 @@ def test_an_interrupted_run_goes_on(place: Path, run: Path, tmp_path: Path) -> N
     same_result(stopped, run)
 
 
+@pytest.mark.slow
 def test_a_trained_encoder(place: Path, tmp_path: Path) -> None:
     before = WindowEncoder.forward
     train(recipe(place, "model.train_encoder=true"), run=tmp_path / "run", progress=False)
@@ -142,6 +147,7 @@ def test_a_trained_encoder(place: Path, tmp_path: Path) -> None:
     assert any("word_embeddings" in name for name in changed)
 
 
+@pytest.mark.slow
 def test_with_counts_of_n_grams_beside_it(place: Path, tmp_path: Path) -> None:
     train(recipe(place, "model.wide=true", "model.wide_buckets=512"), run=tmp_path / "run", progress=False)
     assert evaluate(tmp_path / "run").scores.accuracy > 0.9
@@ -158,6 +164,7 @@ def test_a_run_of_ours_as_encoder(place: Path, tmp_path: Path) -> None:
     assert load_run(tmp_path / "run").model.config.embeddings.encoder_config["model_type"] == "longspan"
 
 
+@pytest.mark.slow
 def test_questions(place: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """The encoder reads question and document together, whatever the mixers do: what was kept is what is computed."""
     random = np.random.default_rng(0)
@@ -198,6 +205,7 @@ def test_a_recipe_file_says_it_all(tmp_path: Path) -> None:
     assert recipes.load(str(path), ["model.encoder="]).data.tokens == "bpe"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -272,6 +280,7 @@ def test_mistakes(
     assert not Path("run").exists()
 
 
+@pytest.mark.slow
 def test_it_is_no_start_and_starts_with_none(place: Path, run: Path, tmp_path: Path, capsys: Any) -> None:
     data = [f"data.path={place / 'data.jsonl'}", f"model.start_from={run}", "--run", str(tmp_path / "new")]
     assert cli.main(["train", "classify", *data]) == 2
@@ -286,11 +295,13 @@ def test_language_models_have_none(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "expected model.causal only without a pretrained encoder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_no_program_is_made_of_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["export", str(run)]) == 2
     assert "which reads documents in windows; use it with longspan." in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -313,6 +324,7 @@ def test_a_strangers_run_executes_nothing(more: dict[str, Any], message: str, ru
         load_run(copy)
 
 
+@pytest.mark.slow
 def test_a_strangers_recipe_reads_no_encoder(run: Path, tmp_path: Path, monkeypatch: Any) -> None:
     copy = shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("checkpoints"))
     path = copy / "recipe.toml"

@@ -81,6 +81,7 @@ def test_scores_a_split_of_other_data(run_dir, tmp_path):
     assert scores(evaluate(run_dir, str(tmp_path / "new"))).accuracy == 0.0
 
 
+@pytest.mark.slow
 def test_other_data_are_read_as_their_keys_say(run_dir, tmp_path, capsys):
     path = tmp_path / "new.csv"
     path.write_bytes("dog;bark wag bark für\ncat;purr meow\n".encode("latin-1"))

@@ -69,6 +69,7 @@ def answers(run_dir: Path, texts: list[str]) -> list[list]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["torch", "onnx"])
 def test_the_lines_of_the_readme_answer_as_the_run_does(run_dir, tmp_path, format):
     if format == "onnx":
@@ -88,6 +89,7 @@ def test_the_lines_of_the_readme_answer_as_the_run_does(run_dir, tmp_path, forma
     assert str(Path(str(verb.__file__)).parent.parent).encode() not in (tmp_path / "out" / result.file).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_language_model_gives_the_scores_of_each_token(tmp_path):
     text = "The first text. A second, somewhat longer one. " * 20
     run = make_run(tmp_path / "run", text, mixer="convolution", carry_states=False)
@@ -102,6 +104,7 @@ def test_a_language_model_gives_the_scores_of_each_token(tmp_path):
         assert token == tokenizer_of(loaded.processor).decode([int(likeliest)])
 
 
+@pytest.mark.slow
 def test_8_bits_say_what_they_cost(run_dir, tmp_path, capsys):
     assert cli.main(["export", str(run_dir), str(tmp_path / "out"), "--int8", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -128,6 +131,7 @@ def test_what_is_printed_about_8_bits():
     assert "accuracy does not change; slower than in float32 on this machine, which is 2.00 times as fast" in words
 
 
+@pytest.mark.slow
 def test_a_program_that_gives_something_else_is_not_left_behind(run_dir, tmp_path, monkeypatch):
     def wrong(path: Path) -> making.Runner:
         run = making.load_torch(path)
@@ -139,6 +143,7 @@ def test_a_program_that_gives_something_else_is_not_left_behind(run_dir, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_nothing_but_exports_is_replaced(run_dir, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
@@ -195,6 +200,7 @@ def test_a_mixer_that_depends_on_values_is_named():
         making.export_program(model, None)
 
 
+@pytest.mark.slow
 def test_operators_that_onnx_lacks_are_told(tmp_path):
     pytest.importorskip("onnxscript")
 

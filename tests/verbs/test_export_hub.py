@@ -193,6 +193,7 @@ def test_an_encoder_and_a_decoder_are_no_program(tmp_path: Path, format: str) ->
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+@pytest.mark.slow
 def test_the_lines_of_a_translation_card_run(tmp_path: Path) -> None:
     data = tmp_path / "pairs.jsonl"
     rows = [json.dumps({"source": f"one {number}", "target": f"eins {number}"}) for number in range(20)]

@@ -31,6 +31,7 @@ def result(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingR
     return train("quickstart", small(animals), tmp_path_factory.mktemp("made") / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_results_are_typed_and_agree_with_the_files(result: TrainingResult, animals: Path) -> None:
     run = Path(result.folder)
     assert isinstance(result, TrainingResult)
@@ -47,6 +48,7 @@ def test_results_are_typed_and_agree_with_the_files(result: TrainingResult, anim
     assert all(isinstance(one, ClassPrediction) and one.label in ("cat", "dog") for one in found)
 
 
+@pytest.mark.slow
 def test_a_loaded_run_does_for_its_folder(result: TrainingResult, animals: Path) -> None:
     run = load_run(result.folder)
     assert run.task.name == "document_classification"
@@ -54,6 +56,7 @@ def test_a_loaded_run_does_for_its_folder(result: TrainingResult, animals: Path)
     assert next(predict(run, animals)) == next(predict(result.folder, animals))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_comparing_leaves_what_each_run_says(animals: Path, tmp_path: Path) -> None:
     found = compare("quickstart", ["additive", "softmax"], 1, small(animals), tmp_path / "cmp")
@@ -91,6 +94,7 @@ def scored(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("best", ["true", "false"])
 def test_validation_is_scored_once_per_evaluation_and_not_again_at_the_end(
     best: str, animals: Path, tmp_path: Path, scored: list[str]
@@ -121,6 +125,7 @@ def test_data_are_given_once(verb: Any, more: dict[str, Any], animals: Path, tmp
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_mistakes_in_options_name_what_there_is(result: TrainingResult) -> None:
     with pytest.raises(UserError, match=r"'document_classification' of .* has no option 'window'; it has none\."):
         evaluate(result.folder, window=3)
@@ -130,6 +135,7 @@ def test_mistakes_in_options_name_what_there_is(result: TrainingResult) -> None:
         longspan.generate(result.folder, top_p=3.0)
 
 
+@pytest.mark.slow
 def test_whether_there_is_anything_to_predict_is_found_out_at_once(result: TrainingResult, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no file or folder"):
         predict(result.folder, tmp_path / "nowhere.csv")
@@ -143,6 +149,7 @@ def test_every_public_name_is_there_and_listed() -> None:
         longspan.trian  # noqa: B018
 
 
+@pytest.mark.slow
 def test_the_functions_come_without_their_modules() -> None:
     """`from longspan import train` is the function, whatever was imported before."""
     code = (

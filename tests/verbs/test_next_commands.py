@@ -46,6 +46,7 @@ def continue_text(folder: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [classify, classify_a_folder, label_words, continue_text])
 def test_the_printed_commands_run(
     write: Callable[[Path], list[str]],

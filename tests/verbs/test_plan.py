@@ -28,6 +28,7 @@ def planned(data: Path, *more: str, **options: Any) -> Forecast:
     return longspan.plan("classify", [f"data.path={data}", *SETTINGS, *more], **options)
 
 
+@pytest.mark.slow
 def test_a_row_for_each_mixer_and_length(animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     before = memory.resident()
@@ -49,6 +50,7 @@ def test_a_row_for_each_mixer_and_length(animals: Path, tmp_path: Path, monkeypa
     assert all(word in text for word in ("data.max_length", "additive+softmax", "peak memory", "fits as it is"))
 
 
+@pytest.mark.slow
 def test_the_defaults_are_the_recipe_and_softmax(animals: Path) -> None:
     found = planned(animals)
     # No document is as long as the recipe reads, so that its own length is the longest document.
@@ -57,6 +59,7 @@ def test_the_defaults_are_the_recipe_and_softmax(animals: Path) -> None:
     assert found.of("additive").positions >= found.longest
 
 
+@pytest.mark.slow
 def test_a_time_budget_limits_the_steps(animals: Path) -> None:
     most = planned(animals, "training.num_train_epochs=1000", mixers=["additive"]).of("additive")
     # 6 seconds are not enough for 1,000 epochs, with a checkpoint after each, on any machine.
@@ -64,6 +67,7 @@ def test_a_time_budget_limits_the_steps(animals: Path) -> None:
     assert short.of("additive").steps < most.steps
 
 
+@pytest.mark.slow
 def test_gradient_accumulation_makes_fewer_and_longer_steps(animals: Path) -> None:
     one = planned(animals, "training.min_steps=0", mixers=["additive"], lengths=[8]).of("additive")
     more = ["training.gradient_accumulation_steps=2", "training.min_steps=0"]
@@ -72,6 +76,7 @@ def test_gradient_accumulation_makes_fewer_and_longer_steps(animals: Path) -> No
     assert two.epochs == pytest.approx(one.epochs, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("room", "measured"), [(1 << 40, True), (-(1 << 40), False)])
 def test_no_batch_is_tried_that_is_expected_not_to_fit(
     animals: Path, monkeypatch: pytest.MonkeyPatch, room: int, measured: bool
@@ -132,6 +137,7 @@ def test_suggestions_stay_apart_where_lines_are_filled() -> None:
     assert [line[0] for line in lines if " fits as it is" in line] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_the_command(animals: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "classify", f"data.path={animals}", *SETTINGS, "--mixers", "additive", "--lengths", "8"]
     assert cli.main([*words, "--json"]) == 0

@@ -77,6 +77,7 @@ def check_safe(page: Page) -> None:
     assert all(address.startswith(("data:image/png;base64,", "./")) for address in page.addresses)
 
 
+@pytest.mark.slow
 def test_training_writes_a_report_with_words_by_weights(copy: Path) -> None:
     page = Page(copy / "report.html")
     check_safe(page)
@@ -88,6 +89,7 @@ def test_training_writes_a_report_with_words_by_weights(copy: Path) -> None:
     assert 'task = "document_classification"' in page.text
 
 
+@pytest.mark.slow
 def test_a_report_shows_words_mistakes_and_commands_that_run(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = longspan.write_report(copy)
     assert isinstance(found, RunReport)
@@ -117,6 +119,7 @@ def test_a_report_shows_words_mistakes_and_commands_that_run(copy: Path, capsys:
     assert first.where in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_without_weights_words_are_those_of_explanations(tmp_path: Path) -> None:
     run = trained(tmp_path, "model.wide=false", "training.num_train_epochs=8", "training.learning_rate=0.01")
     assert "Words that speak" not in (run / "report.html").read_text(encoding="utf-8")
@@ -129,6 +132,7 @@ def test_without_weights_words_are_those_of_explanations(tmp_path: Path) -> None
     assert (tmp_path / "mine.html").is_file()
 
 
+@pytest.mark.slow
 def test_evaluation_writes_its_mistakes_into_the_report(copy: Path, tmp_path: Path) -> None:
     other = write_reviews(tmp_path / "other.csv")
     found = longspan.evaluate(copy, str(other))
@@ -143,6 +147,7 @@ def test_evaluation_writes_its_mistakes_into_the_report(copy: Path, tmp_path: Pa
     assert written["label_issues"] == found.label_issues.to_dict()
 
 
+@pytest.mark.slow
 def test_the_command_line_prints_words_and_mistakes(
     copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,12 +164,14 @@ def test_the_command_line_prints_words_and_mistakes(
     assert found["evaluation"]["mistakes"]["count"] > 0
 
 
+@pytest.mark.slow
 def test_evaluate_prints_mistakes(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert cli.main(["evaluate", str(copy)]) == 0
     assert "Worst mistakes (" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_without_the_data_a_sentence_says_so(tmp_path: Path) -> None:
     run = trained(tmp_path, "model.wide_buckets=4096")
     (tmp_path / "reviews.csv").unlink()
@@ -176,6 +183,7 @@ def test_without_the_data_a_sentence_says_so(tmp_path: Path) -> None:
     assert "Learning curve" in page.text
 
 
+@pytest.mark.slow
 def test_figures_of_strangers_are_left_out(copy: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"\x89PNG\r\n\x1a\n my key")
@@ -187,6 +195,7 @@ def test_figures_of_strangers_are_left_out(copy: Path, tmp_path: Path) -> None:
     assert not {"Learning curve", "Page"} & found.figures.keys()
 
 
+@pytest.mark.slow
 def test_a_link_in_place_of_the_report_is_replaced(copy: Path, tmp_path: Path) -> None:
     notes = tmp_path / "notes.html"
     notes.write_text("mine")
@@ -197,6 +206,7 @@ def test_a_link_in_place_of_the_report_is_replaced(copy: Path, tmp_path: Path) -
     assert not (copy / "report.html").is_symlink()
 
 
+@pytest.mark.slow
 def test_damaged_results_do_not_spoil_an_evaluation(copy: Path) -> None:
     (copy / "metrics.json").write_text("{")
     longspan.evaluate(copy)
@@ -245,6 +255,7 @@ def test_odd_comparisons_do_not_end_in_a_traceback(more: dict[str, Any], tmp_pat
     longspan.write_report(comparison(tmp_path / "all", **more))
 
 
+@pytest.mark.slow
 def test_mistakes_are_said_in_one_sentence(copy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
     damaged = comparison(tmp_path / "damaged")

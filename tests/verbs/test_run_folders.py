@@ -65,6 +65,7 @@ def test_overwrite_keeps_what_the_recipe_reads(
         assert data.read_bytes() == animals.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_linked_run_folder_is_emptied_and_stays_linked(animals: Path, tmp_path: Path, small_run: Any) -> None:
     disk, run = tmp_path / "disk", tmp_path / "run"
     disk.mkdir()
@@ -120,6 +121,7 @@ def test_a_folder_that_is_deleted_in_training_is_an_error(
     assert not (run / "metrics.json").exists()
 
 
+@pytest.mark.slow
 def test_an_export_keeps_what_came_meanwhile(small_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from longspan.verbs import export as module
 

@@ -11,6 +11,7 @@ from longspan import recipes, train
 from longspan.verbs.runs import load_run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["masked-spans", "summarisation"])
 def test_a_shared_vocabulary_may_outweigh_the_rest_of_a_model(name: str, tmp_path: Path) -> None:
     """The tables of encoder, decoder and output are one tensor, which the file of weights has once."""

@@ -57,6 +57,7 @@ def test_tokens_embeddings_and_layers_are_those_of_the_run(animals, plays, tmp_p
     assert f"(all embeddings and layers) are those of {plays}; new: classifier; left out: lm_head\n" in said
 
 
+@pytest.mark.slow
 def test_a_run_that_started_from_another_is_resumed_and_used_without_it(animals, plays, tmp_path):
     gone = make_run(tmp_path / "gone", TEXT)
     started = [f"model.start_from={gone}", "training.max_steps=2", "training.eval_strategy=epoch"]
@@ -104,6 +105,7 @@ def test_parts_of_a_recipe_that_the_run_lacks_stay(animals, plays, tmp_path):
         recipes.load(str(own), [f"model.start_from={plain}"])
 
 
+@pytest.mark.slow
 def test_a_head_of_the_same_kind_is_kept_and_special_tokens_are_added(animals, plays, tmp_path):
     shared = ["training.max_steps=1", "training.eval_strategy=no", "training.learning_rate=0"]
     path = f"data.path={plays.parent / 'text.txt'}"
@@ -151,6 +153,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_an_encoder_starts_from_masked_words_and_a_decoder_from_another_translation(filled, pairs, tmp_path, capsys):
     own = tmp_path / "own.toml"
     written = 'task = "translation"\n[model]\nmixers = ["softmax"]\ndecoder_mixers = ["linear"]\ndecoder_depth = 2\n'
@@ -189,6 +192,7 @@ def test_an_encoder_starts_from_masked_words_and_a_decoder_from_another_translat
     assert not [key for key in labelled.model if "decoder" in key or "cross" in key]
 
 
+@pytest.mark.slow
 def test_layers_of_a_decoder_with_other_mixers_are_new(pairs, tmp_path):
     shape = ["data.tokens=bytes", "model.dim=8", "model.heads=2", "model.depth=1", "model.decoder_mixers=additive"]
     shape += ["model.decoder_forget=fixed", "model.decoder_mixer_options.additive.sharing=none"]
@@ -262,6 +266,7 @@ def test_in_a_recipe_of_its_own_what_is_said_beside_the_run_counts(animals, play
     assert recipes.load(str(circular)).start_from == str(circular)
 
 
+@pytest.mark.slow
 def test_every_task_can_start_from_a_run(animals, plays):
     small = ["model.wide=false", "training.batch_tokens=4096"]
     check_task("document_classification", animals, [f"model.start_from={plays}", *small])

@@ -77,6 +77,7 @@ def checkpoints(run: Path) -> list[str]:
 # finish
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_finished_with_what_it_had(animals: Path, stopped: Path, whole: Any) -> None:
     saved = checkpoints(stopped)
     assert saved == [f"checkpoint-{STEPS}", f"checkpoint-{STOPPED}"]
@@ -101,6 +102,7 @@ def test_a_stopped_run_is_finished_with_what_it_had(animals: Path, stopped: Path
     assert again.scores.numbers() == pytest.approx(result.scores["test"].numbers(), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("better", [False, True])
 def test_the_better_one_of_the_best_and_the_last_model_is_kept(
     better: bool, animals: Path, stopped: Path, monkeypatch: pytest.MonkeyPatch
@@ -137,6 +139,7 @@ def test_a_run_without_evaluations_is_finished(animals: Path, tmp_path: Path) ->
     assert result.scores["validation"].numbers()["loss"] > 0
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_still_take_the_steps_it_had_been_stopped_before(
     animals: Path, stopped: Path, whole: tuple[Path, TrainingResult]
 ) -> None:
@@ -146,6 +149,7 @@ def test_a_finished_run_can_still_take_the_steps_it_had_been_stopped_before(
     assert json.loads((stopped / "metrics.json").read_text())["stopped"] is None
 
 
+@pytest.mark.slow
 def test_stopped_by_ctrl_c_finished_by_hand(
     animals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +205,7 @@ def test_what_cannot_be_finished(
 # resume with more
 
 
+@pytest.mark.slow
 def test_a_run_with_more_epochs_ends_as_if_it_had_had_them_from_the_start(animals: Path, tmp_path: Path) -> None:
     """The learning rate is constant, so that no step depends on how many follow."""
     constant = ["training.lr_scheduler_type=constant", "training.logging_steps=5"]
@@ -229,6 +234,7 @@ def rates(monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
     return found
 
 
+@pytest.mark.slow
 def test_the_learning_rate_goes_on_with_the_schedule_over_all_steps(
     animals: Path, stopped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,6 +363,7 @@ def test_checkpoints_can_be_used_by_themselves(stopped: Path) -> None:
     assert tokenizer.unk_token_id not in ids["input_ids"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_scored_as_in_training(animals: Path, stopped: Path, capsys: Any) -> None:
     result = train(recipe(animals), run=stopped, finish=True, progress=False)
     evaluate(stopped, split="validation")

@@ -51,6 +51,7 @@ def whole(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return run, train(recipe(animals), run=run, progress=False)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, TrainingResult]) -> None:
     run, result = whole
     validation, test = result.scores["validation"], result.scores["test"]
@@ -74,6 +75,7 @@ def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, TrainingResult]) -> 
     assert not (run / ".unfinished").exists()
 
 
+@pytest.mark.slow
 def test_every_document_is_scored(whole: tuple[Path, TrainingResult]) -> None:
     """Accelerate cuts the last batch to the rest of rows / batch size, unless it knows no batch size."""
     run, result = whole
@@ -83,6 +85,7 @@ def test_every_document_is_scored(whole: tuple[Path, TrainingResult]) -> None:
     assert again.scores.to_dict()["confusion"] == result.scores["test"].to_dict()["confusion"]
 
 
+@pytest.mark.slow
 def test_the_last_model_is_kept_where_the_recipe_says_so(animals: Path, tmp_path: Path) -> None:
     result = train(recipe(animals, "training.load_best_model_at_end=false"), run=tmp_path / "run", progress=False)
     assert result.kept_epoch == 4
@@ -90,6 +93,7 @@ def test_the_last_model_is_kept_where_the_recipe_says_so(animals: Path, tmp_path
     assert result.scores["validation"].numbers()["accuracy"] == pytest.approx(last["validation_accuracy"])
 
 
+@pytest.mark.slow
 def test_without_evaluations_the_last_model_is_kept(animals: Path, tmp_path: Path) -> None:
     chosen = ("training.eval_strategy=no", "training.num_train_epochs=1")
     result = train(recipe(animals, *chosen), run=tmp_path / "run", progress=False)
@@ -97,12 +101,14 @@ def test_without_evaluations_the_last_model_is_kept(animals: Path, tmp_path: Pat
     assert result.scores["validation"].numbers()["accuracy"] > 0
 
 
+@pytest.mark.slow
 def test_the_run_folder_is_a_pipeline(whole: tuple[Path, TrainingResult]) -> None:
     classify = pipeline("text-classification", model=str(whole[0]), device="cpu")
     cat, dog = classify(["word1 purr meow whisker word2", "bark wag fetch"])
     assert (cat["label"], dog["label"]) == ("cat", "dog")
 
 
+@pytest.mark.slow
 def test_a_pipeline_warns_of_more_tokens_than_the_model_was_trained_to_read(
     animals: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,6 +140,7 @@ def test_an_existing_run_is_not_touched_without_being_told(animals: Path, tmp_pa
     assert (run / "thesis.txt").exists()
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_a_run(animals: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]) -> None:
     run = tmp_path / "run"
     run.mkdir()
@@ -144,6 +151,7 @@ def test_overwrite_replaces_a_run(animals: Path, tmp_path: Path, whole: tuple[Pa
     same_result(run, whole[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "step"),
     # In the middle of an epoch, in the last step of one, and in the very last step.
@@ -164,6 +172,7 @@ def test_interrupted_training_saves_and_resumes_to_the_same_result(
     same_result(run, whole[0])
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_result(
     animals: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]
 ) -> None:
@@ -178,6 +187,7 @@ def test_a_killed_run_resumes_to_the_same_result(
     same_result(run, whole[0])
 
 
+@pytest.mark.slow
 def test_a_full_disk_keeps_the_last_checkpoint(
     animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, TrainingResult]
 ) -> None:
@@ -205,6 +215,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(
     same_result(run, whole[0])
 
 
+@pytest.mark.slow
 def test_a_full_disk_at_the_very_end_can_be_resumed(
     animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, TrainingResult]
 ) -> None:
@@ -225,6 +236,7 @@ def test_a_full_disk_at_the_very_end_can_be_resumed(
     same_result(run, whole[0])
 
 
+@pytest.mark.slow
 def test_resuming_wants_the_same_run(animals: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]) -> None:
     with pytest.raises(UserError, match="got none; leave out --resume"):
         train(recipe(animals), run=tmp_path / "run", resume=True)
@@ -248,6 +260,7 @@ def test_training_arguments_that_contradict_each_other_are_a_sentence(animals: P
         )
 
 
+@pytest.mark.slow
 def test_word_vectors_start_the_embeddings(animals: Path, tmp_path: Path) -> None:
     vectors = tmp_path / "vectors.txt"
     numbers = " ".join(["1.5"] * 16)

@@ -41,6 +41,7 @@ def run(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Traine
     return longspan.train("quickstart", data=frame, run=folder, progress=False, **SETTINGS)
 
 
+@pytest.mark.slow
 def test_a_frame_is_learned_as_its_file_is(run: TrainedRun, frame: pd.DataFrame, animals: Path, tmp_path: Path) -> None:
     placed = recipes.load("quickstart", settings=SETTINGS)
     of_file = longspan.train(placed.reading(animals), run=tmp_path / "file", progress=False)
@@ -51,6 +52,7 @@ def test_a_frame_is_learned_as_its_file_is(run: TrainedRun, frame: pd.DataFrame,
     assert recipes.load("quickstart", by_word) == placed
 
 
+@pytest.mark.slow
 def test_a_loaded_run_is_the_trained_one(run: TrainedRun) -> None:
     again = longspan.load(run.folder)
     assert again == run
@@ -63,6 +65,7 @@ def test_a_loaded_run_is_the_trained_one(run: TrainedRun) -> None:
     assert unfinished.predict(["a purr"])[0].error is None
 
 
+@pytest.mark.slow
 def test_predictions_are_those_of_the_command_line(run: TrainedRun, frame: pd.DataFrame, animals: Path) -> None:
     found = run.predict(frame)
     assert isinstance(found, Predictions)
@@ -79,6 +82,7 @@ def test_predictions_are_those_of_the_command_line(run: TrainedRun, frame: pd.Da
     assert [one.to_dict()["label"] for one in longspan.predict(run, texts)] == [one["label"] for one in printed]
 
 
+@pytest.mark.slow
 def test_an_iterator_is_answered_as_it_comes(run: TrainedRun) -> None:
     taken = []
 
@@ -93,12 +97,14 @@ def test_an_iterator_is_answered_as_it_comes(run: TrainedRun) -> None:
     assert len(taken) < 2000
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_read_have_errors(run: TrainedRun) -> None:
     found = run.predict(["meow", "", None])
     assert [one.error for one in found] == [None, "no text", "no text"]
     assert not list(run.predict([]))
 
 
+@pytest.mark.slow
 def test_evaluation_of_data_in_memory(run: TrainedRun, frame: pd.DataFrame, animals: Path) -> None:
     of_file, of_frame = run.evaluate(animals), run.evaluate(frame)
     assert of_file.scores == of_frame.scores
@@ -109,6 +115,7 @@ def test_evaluation_of_data_in_memory(run: TrainedRun, frame: pd.DataFrame, anim
     assert longspan.evaluate(run, pair).scores == of_file.scores
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_comparison_of_data_in_memory(frame: pd.DataFrame, tmp_path: Path) -> None:
     found = longspan.compare("quickstart", ["additive"], 1, run=tmp_path / "cmp", data=frame, **SETTINGS)
@@ -119,6 +126,7 @@ def test_comparison_of_data_in_memory(frame: pd.DataFrame, tmp_path: Path) -> No
     assert pd.read_parquet(own.data.path).equals(frame)
 
 
+@pytest.mark.slow
 def test_a_run_continues_with_the_same_data_in_memory(frame: pd.DataFrame, tmp_path: Path) -> None:
     first = longspan.train("quickstart", data=frame, run=tmp_path / "run", progress=False, **SETTINGS)
     more = {**SETTINGS, "num_train_epochs": 3}
@@ -128,6 +136,7 @@ def test_a_run_continues_with_the_same_data_in_memory(frame: pd.DataFrame, tmp_p
         longspan.train("quickstart", data=frame[:200], run=tmp_path / "run", resume=True, progress=False, **more)
 
 
+@pytest.mark.slow
 def test_several_threads_use_one_run(run: TrainedRun, frame: pd.DataFrame) -> None:
     texts = frame["text"].tolist()[:60]
     own = longspan.train.__globals__["trained"](run)
@@ -137,6 +146,7 @@ def test_several_threads_use_one_run(run: TrainedRun, frame: pd.DataFrame) -> No
     assert found == wanted * 3
 
 
+@pytest.mark.slow
 def test_notebooks_show_tables_and_figures(run: TrainedRun, frame: pd.DataFrame) -> None:
     page = run._repr_html_() or ""
     assert "<table>" in page
@@ -152,6 +162,7 @@ def test_notebooks_show_tables_and_figures(run: TrainedRun, frame: pd.DataFrame)
     assert "<b>" not in unfit.html()
 
 
+@pytest.mark.slow
 def test_names_in_pages_are_escaped(frame: pd.DataFrame, tmp_path: Path) -> None:
     named = frame.assign(label=frame["label"].map({"cat": "<img src=x>", "dog": "dog"}))
     made = longspan.train("quickstart", data=named, run=tmp_path / "run", progress=False, **SETTINGS)
@@ -167,6 +178,7 @@ def test_bars_are_hidden_for_a_run_and_back_afterwards(
     assert "%|" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_hub_that_cannot_be_reached_is_one_sentence(run: TrainedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> None:
         raise OSError("no network")
@@ -224,6 +236,7 @@ def test_bad_data_leave_nothing(data: Any, message: str, frame: pd.DataFrame, tm
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_texts_and_paths_are_told_apart(run: TrainedRun, animals: Path) -> None:
     with pytest.raises(UserError, match="expected the path of a file or folder, got the text 'a cat'; give a list"):
         longspan.predict(run, "a cat")

@@ -58,6 +58,7 @@ def read(path: Path, text: str) -> list[Any]:
     return [(row.values["tokens"], row.values["labels"], row.values["sentences"]) for row in rows]
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(documents=st.lists(SENTENCES, min_size=1, max_size=3), where=st.sampled_from(["a.txt", "a b\n#c", "# x"]))
 def test_predictions_in_columns_are_read_back(tmp_path: Path, documents: list[Any], where: str) -> None:

@@ -137,6 +137,7 @@ def test_what_is_in_no_one_encoding_is_a_bad_row(tmp_path: Path, content: bytes,
         loading.load(ClassificationData(path=str(tmp_path / "a.txt"), encoding="auto"), TEXT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl"])
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "cp1251", "utf-16"])

@@ -96,6 +96,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.timeout(20)
 def test_time_grows_with_the_length_whatever_is_nested(name: str) -> None:

@@ -197,6 +197,7 @@ def test_hub_data_sets_have_splits(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+@pytest.mark.slow
 def test_packages_are_documents_by_file() -> None:
     found = load("packages", classes=2, files_per_class=10, test_fraction=0.2)
     assert [len(split) for split in found.splits.values()] == [14, 2, 4]

@@ -139,6 +139,7 @@ def test_files_per_split_of_different_formats(tmp_path: Path) -> None:
     assert counts(load(train, **settings)) == expected
 
 
+@pytest.mark.slow
 def test_packages() -> None:
     found = load("packages", classes=2, files_per_class=10, test_fraction=0.2)
     assert [len(split) for split in found.splits.values()] == [14, 2, 4]

@@ -132,6 +132,7 @@ def test_a_zip_has_one_file(tmp_path: Path) -> None:
         rows(write(tmp_path / "all.csv.zip", bytes(strange)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", PACK)
 def test_small_files_that_unpack_to_large_ones_do_not_fill_the_memory(
     tmp_path: Path, packed: str, monkeypatch: pytest.MonkeyPatch

@@ -235,6 +235,7 @@ def test_labels_are_text(value: Any, text: str | None) -> None:
     assert label_text(value) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, name: str) -> None:
     text, count = "x" * 20_000, 1000

@@ -151,6 +151,7 @@ def test_tokens_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tokenize_documents(dataset, tokenizer, config, "Other words")[:] == first[:]
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_tokens(tmp_path: Path) -> None:
     """Four megabytes of bytes: their tokens need sixteen, twice while they are joined."""
     size = 1 << 22

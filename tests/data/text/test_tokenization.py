@@ -441,6 +441,7 @@ def test_python_tokenizers_run_in_processes(byt5: str, monkeypatch: pytest.Monke
     assert found["input_ids"][:] == encode(tokenizer, TEXTS, config)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_the_threads() -> None:
     """A forked process neither warns nor hangs, and the environment is as before."""
     script = (

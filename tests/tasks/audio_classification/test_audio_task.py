@@ -33,10 +33,12 @@ def run(tones: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     return train("audio", [f"data.path={tones}", *QUICK, "model.dropout=0.0"], run=folder, progress=False)
 
 
+@pytest.mark.slow
 def test_it_keeps_the_promises(tones: Path) -> None:
     check_task("audio_classification", tones, [*SMALL, *AUGMENTED, "data.mask_bands=0.1"])
 
 
+@pytest.mark.slow
 def test_tones_are_told_apart(run: TrainedRun) -> None:
     assert run.scores["validation"].accuracy == 1
     sound = tone("low", 0.2, np.random.default_rng(1))
@@ -50,6 +52,7 @@ def test_tones_are_told_apart(run: TrainedRun) -> None:
         assert {one.label for one in found} == {"low"}
 
 
+@pytest.mark.slow
 def test_a_table_has_stretches_of_files(run: TrainedRun, tmp_path: Path) -> None:
     random = np.random.default_rng(2)
     soundfile.write(tmp_path / "all.flac", np.concatenate([tone(name, 0.3, random) for name in TONES]), RATE)
@@ -61,6 +64,7 @@ def test_a_table_has_stretches_of_files(run: TrainedRun, tmp_path: Path) -> None
     assert [one.where for one in every][1:] == ["all.flac, 0.30 to 0.60 s", "all.flac, 0.60 to 0.90 s"]
 
 
+@pytest.mark.slow
 def test_raw_pcm_is_read_as_it_comes(run: TrainedRun) -> None:
     random = np.random.default_rng(3)
     sounds = [tone(name, 0.25, random) for name in TONES]
@@ -73,6 +77,7 @@ def test_raw_pcm_is_read_as_it_comes(run: TrainedRun) -> None:
     assert [one.label for one in found][:2] == ["low", "middle"]
 
 
+@pytest.mark.slow
 def test_pcm_needs_standard_input_and_a_length(run: TrainedRun, tones: Path) -> None:
     with pytest.raises(UserError, match="pcm_rate needs the seconds"):
         predict(run.folder, "-", pcm_rate=RATE)
@@ -80,6 +85,7 @@ def test_pcm_needs_standard_input_and_a_length(run: TrainedRun, tones: Path) -> 
         predict(run.folder, tones, pcm_rate=RATE, every=1.0)
 
 
+@pytest.mark.slow
 def test_transformers_reads_it(run: TrainedRun) -> None:
     model = AutoModelForAudioClassification.from_pretrained(run.folder)
     extractor = AutoFeatureExtractor.from_pretrained(run.folder)
@@ -107,6 +113,7 @@ def test_padding_changes_nothing() -> None:
     torch.testing.assert_close(found, model(input_features=x).logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pooling", "features"),
     [
@@ -143,6 +150,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_bad_recordings_are_named(name: str, run: TrainedRun, tones: Path, tmp_path: Path) -> None:
     write, message = BAD[name]
@@ -154,6 +162,7 @@ def test_bad_recordings_are_named(name: str, run: TrainedRun, tones: Path, tmp_p
     assert good.label == "low"
 
 
+@pytest.mark.slow
 def test_silence_and_truncation(run: TrainedRun) -> None:
     (silent,) = run.predict([np.zeros(1000, np.float32)])
     assert silent.probabilities is not None
@@ -162,6 +171,7 @@ def test_silence_and_truncation(run: TrainedRun) -> None:
     assert (cut.tokens_read, cut.tokens_total) == (20, 97)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_it_is_compared_with_baselines(tones: Path, tmp_path: Path) -> None:
     given = [f"data.path={tones}", *QUICK]
@@ -172,6 +182,7 @@ def test_it_is_compared_with_baselines(tones: Path, tmp_path: Path) -> None:
     assert found.baselines[0].scores["validation"].accuracy == 1
 
 
+@pytest.mark.slow
 def test_samples_themselves(tones: Path, tmp_path: Path) -> None:
     overrides = ["data.features=samples", "data.hop_seconds=0.004", "data.speed=0.1"]
     found = train("audio", [f"data.path={tones}", *QUICK, *overrides], run=tmp_path / "run", progress=False)
@@ -180,6 +191,7 @@ def test_samples_themselves(tones: Path, tmp_path: Path) -> None:
         train("audio", [f"data.path={tones}", "data.features=samples", "data.warp=0.1"], run=tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_an_explanation_says_when(run: TrainedRun) -> None:
     """Noise, and then a tone: it is the tone that speaks for its class."""
     random = np.random.default_rng(1)

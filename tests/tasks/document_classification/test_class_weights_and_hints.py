@@ -63,6 +63,7 @@ def test_weights_are_stored_and_change_training_but_not_scoring(tmp_path: Path) 
     assert losses[0] == losses[1]
 
 
+@pytest.mark.slow
 def test_weights_count_beside_label_smoothing(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.jsonl", ["often", "often", "often", "rare"] * 10)
     overrides = [f"data.path={path}", "data.test_fraction=0", *SMALL, "training.label_smoothing_factor=0.1"]

@@ -10,6 +10,7 @@ from longspan.report.confusion import confusion
 from longspan.report.pictures import shortened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [2, 30, 60])
 def test_confusion_grows_with_the_classes(tmp_path: Path, classes: int) -> None:
     names = [f"a class with a rather long name, the {number}th" for number in range(classes)]

@@ -181,6 +181,7 @@ def with_words(rows):
     return wide
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shares", [(0.0, 0.25, 0.75), (0.25, 0.5, 0.25), (0.0, 1.0, 0.0)])
 def test_the_part_is_the_mean_of_its_regressions(shares, monkeypatch):
     rows = documents()
@@ -357,6 +358,7 @@ def test_few_documents_are_enough(count):
     assert all(bool(tensor.isfinite().all()) for tensor in wide.buffers())
 
 
+@pytest.mark.slow
 def test_threads_change_nothing():
     """Known failure: with two threads sums had another order, which iterations that stopped early made 0.002 of the
     logits; torchrun gives each process one thread."""
@@ -395,6 +397,7 @@ def test_a_part_that_knows_nothing_counts_for_nothing():
     assert scales[1] > 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [10, 50])
 @pytest.mark.parametrize("sure", [1, 4, 16])
 def test_a_part_that_has_learned_nothing_does_not_drag_the_sum_down(count, sure):
@@ -460,6 +463,7 @@ def run(animals, tmp_path_factory):
     return train("classify", overrides, folder, progress=False)
 
 
+@pytest.mark.slow
 def test_a_run_knows_what_counting_knows(run, animals, capsys):
     assert run.scores["validation"].accuracy == 1
     validation = Parts.from_dict(run.details["parts"])
@@ -480,6 +484,7 @@ def test_a_run_knows_what_counting_knows(run, animals, capsys):
     assert "The counts alone decide: the network changes no result (accuracy 1.000)." in text
 
 
+@pytest.mark.slow
 def test_the_baseline_and_the_wide_part_are_the_same(run, animals):
     """What `compare --baselines ngrams` fits scores what the wide part of a model scores alone."""
     fractions = ["data.validation_fraction=0.3", "data.test_fraction=0.3"]
@@ -504,6 +509,7 @@ def test_the_baseline_and_the_wide_part_are_the_same(run, animals):
     assert all(re.fullmatch(r"[01]\.\d\d \(penalty .+\)", how) for how in fitted.chosen.values())
 
 
+@pytest.mark.slow
 def test_parts_are_those_of_the_model_that_was_kept(animals, tmp_path):
     """Metrics of a run have what `evaluate` finds again on the same split, for validation and test."""
     overrides = [f"data.path={animals}", "data.test_fraction=0.3", "training.max_steps=4", "training.eval_steps=1",
@@ -514,6 +520,7 @@ def test_parts_are_those_of_the_model_that_was_kept(animals, tmp_path):
         assert found.details[name]["values"]["both"] == found.scores[split].accuracy
 
 
+@pytest.mark.slow
 def test_a_pipeline_needs_nothing_else(run, animals):
     model = AutoModelForSequenceClassification.from_pretrained(run.folder)
     tokenizer = AutoTokenizer.from_pretrained(run.folder)
@@ -522,6 +529,7 @@ def test_a_pipeline_needs_nothing_else(run, animals):
     assert [row["label"] for row in classify(texts)] == ["cat", "dog"]
 
 
+@pytest.mark.slow
 def test_every_promise_of_a_task_holds_with_it(animals):
     check_task("document_classification", animals, [*SMALL, "model.mixers=additive"])
 

@@ -71,10 +71,12 @@ def run(pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     return train("pairs", given, run=folder, progress=False)
 
 
+@pytest.mark.slow
 def test_it_keeps_the_promises(pairs: Path) -> None:
     check_task("document_pairs", pairs, [*SMALL, "model.dropout=0.1"])
 
 
+@pytest.mark.slow
 def test_it_learns_whether_documents_are_about_the_same(run: TrainedRun) -> None:
     # Half of the pairs are; no document says by itself which.
     assert run.scores["test"].accuracy > 0.85
@@ -84,6 +86,7 @@ def test_it_learns_whether_documents_are_about_the_same(run: TrainedRun) -> None
     assert all(sum(one.probabilities.values()) == pytest.approx(1) for one in found)
 
 
+@pytest.mark.slow
 def test_evaluations_draw_the_confusion_matrix(run: TrainedRun, pairs: Path) -> None:
     found = evaluate(run.folder, split="test")
     assert found.scores.accuracy == pytest.approx(run.scores["test"].accuracy)
@@ -94,6 +97,7 @@ def test_evaluations_draw_the_confusion_matrix(run: TrainedRun, pairs: Path) -> 
     assert again.details["truncation"]["documents"] == 20
 
 
+@pytest.mark.slow
 def test_all_sources_are_read_alike(run: TrainedRun, tmp_path: Path) -> None:
     some = [{key: row[key] for key in ("first", "second")} for row in rows()[:6]]
     expected = [one.label for one in run.predict(some)]
@@ -111,6 +115,7 @@ def test_all_sources_are_read_alike(run: TrainedRun, tmp_path: Path) -> None:
     assert [one.label for one in found] == expected
 
 
+@pytest.mark.slow
 def test_training_on_data_in_memory_and_with_columns_of_other_names(tmp_path: Path) -> None:
     given = [*SMALL, *QUICK, "training.num_train_epochs=1"]
     names = {"first": "claim", "second": "source", "label": "verdict"}
@@ -123,6 +128,7 @@ def test_training_on_data_in_memory_and_with_columns_of_other_names(tmp_path: Pa
     assert scores[0] == scores[1]
 
 
+@pytest.mark.slow
 def test_each_document_is_cut_and_predictions_report_it(run: TrainedRun, tmp_path: Path) -> None:
     words = " ".join(f"w{number % 12}" for number in range(40))
     found = run.predict([{"first": words, "second": words}, {"first": "moo", "second": words}, rows()[0]])
@@ -163,6 +169,7 @@ def test_batches_have_documents_of_similar_lengths_on_both_sides(tmp_path: Path)
     )
 
 
+@pytest.mark.slow
 def test_a_pair_without_a_document_is_a_bad_row(run: TrainedRun, tmp_path: Path) -> None:
     given = rows()
     given[4]["second"], given[9]["first"] = " ", ""
@@ -188,6 +195,7 @@ def test_rare_classes_may_weigh_as_much_as_frequent_ones(pairs: Path) -> None:
     assert prepared.config["class_weights"] == [len(labels) / (2 * number) for number in counts]
 
 
+@pytest.mark.slow
 def test_the_baseline_compares_words(pairs: Path, tmp_path: Path) -> None:
     recipe = recipes.load("pairs", [f"data.path={pairs}", "data.test_fraction=0.2"])
     fitted = recipe.task.baselines()["tfidf"]().fit(recipe)
@@ -210,6 +218,7 @@ def test_a_baseline_of_three_classes(tmp_path: Path) -> None:
     assert fitted.scores["validation"].accuracy > 0.9
 
 
+@pytest.mark.slow
 def test_documents_longer_than_the_model_are_named(pairs: Path, tmp_path: Path, run: TrainedRun) -> None:
     given = [f"data.path={pairs}", *SMALL, *QUICK, "model.position=learned", "model.max_positions=8"]
     with pytest.raises(UserError, match=r"at most 8 tokens for learned positions, got 20 in a document"):
@@ -242,6 +251,7 @@ def test_an_encoder_reads_both_documents_once(pairs: Path, tmp_path: Path) -> No
     assert {"inputs_embeds", "second_embeds"} <= batch.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -269,6 +279,7 @@ def test_mistakes_are_one_sentence(
     assert told in error
 
 
+@pytest.mark.slow
 def test_a_run_is_loaded_with_its_processor(run: TrainedRun) -> None:
     loaded = load_run(run.folder)
     assert list(loaded.processor.streams) == ["input_ids", "second_ids"]

@@ -10,6 +10,7 @@ from longspan.tasks.document_regression.report import POINTS, predicted_and_true
 from longspan.tasks.document_regression.scores import regression_scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documents", [1, 50, POINTS + 1])
 def test_points_or_their_density(documents: int, tmp_path: Path) -> None:
     random = np.random.default_rng(0)

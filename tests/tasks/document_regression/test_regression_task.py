@@ -72,6 +72,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
     return give
 
 
+@pytest.mark.slow
 def test_training_in_other_units_is_the_same(run: Path, tmp_path: Path) -> None:
     """Targets are standardised, so that no learning rate depends on the unit; -100 is a number like others."""
     overrides = [f"data.path={write(tmp_path / 'rows.csv')}", *SMALL, *LEARNING]
@@ -91,6 +92,7 @@ def test_training_in_other_units_is_the_same(run: Path, tmp_path: Path) -> None:
     assert weights["classifier.weight"].numpy() == pytest.approx(others["classifier.weight"].numpy(), abs=1e-2)
 
 
+@pytest.mark.slow
 def test_it_learns_and_says_so_in_the_users_unit(run: Path) -> None:
     metrics = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["test"]["mae"] < 0.3 * metrics["test"]["baseline"]["mae"]
@@ -104,6 +106,7 @@ def test_it_learns_and_says_so_in_the_users_unit(run: Path) -> None:
     assert "Always predicting the mean of the training documents has an MAE of 1," in card
 
 
+@pytest.mark.slow
 def test_evaluate_and_predict(run: Path, tmp_path: Path, command: Command) -> None:
     code, out, _ = command("evaluate", str(run))
     assert code == 0
@@ -122,6 +125,7 @@ def test_evaluate_and_predict(run: Path, tmp_path: Path, command: Command) -> No
     assert len(repr(great)) <= 10
 
 
+@pytest.mark.slow
 def test_the_lines_of_its_card_give_what_predict_gives(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

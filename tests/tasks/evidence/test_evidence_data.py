@@ -55,6 +55,7 @@ def test_folders_of_meetings(tmp_path: Path) -> None:
     assert row["where"] == "train/M0.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "message"),
     [

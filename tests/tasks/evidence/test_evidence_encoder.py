@@ -22,6 +22,7 @@ BERT = BertConfig(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", ["front", "context"])
 def test_a_pretrained_encoder_reads_documents_and_questions(question: str, tmp_path: Path) -> None:
     make_encoder(tmp_path / "bert", BERT)

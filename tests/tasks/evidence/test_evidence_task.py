@@ -32,11 +32,13 @@ def result(meetings: Path, tmp_path_factory: pytest.TempPathFactory) -> Training
     return train("evidence", given, run=tmp_path_factory.mktemp("runs") / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_it_keeps_what_tasks_promise(tmp_path: Path) -> None:
     path = write_talks(tmp_path / "talks.jsonl", 6)
     check_task("evidence", path, [*SMALL, "model.part_depth=0"])
 
 
+@pytest.mark.slow
 def test_the_counts_of_models_are_smoothed_bm25(result: TrainingResult) -> None:
     """A model that enters them ranks parts by the words they share with a question, whatever training made of it."""
     run = load_run(Path(result.folder))
@@ -56,6 +58,7 @@ def test_the_counts_of_models_are_smoothed_bm25(result: TrainingResult) -> None:
         assert torch.equal(run.model.match.state_dict()[name], tensor)
 
 
+@pytest.mark.slow
 def test_evidence_is_found(result: TrainingResult) -> None:
     test = result.scores["test"].numbers()
     # A sixth of 30 parts is five; six answer. At random it would be 1/6.
@@ -64,6 +67,7 @@ def test_evidence_is_found(result: TrainingResult) -> None:
     assert result.data["train"]["questions"] == 36
 
 
+@pytest.mark.slow
 def test_evaluate_and_predict(
     result: TrainingResult, meetings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +99,7 @@ def test_evaluate_and_predict(
     assert len(json.loads(capsys.readouterr().out)["questions"]) == 3
 
 
+@pytest.mark.slow
 def test_many_questions_are_asked_a_few_at_a_time(result: TrainingResult, tmp_path: Path) -> None:
     new = talk(5)
     questions = [f"What did they say about the {number}?" for number in range(QUESTIONS_AT_ONCE + 3)]
@@ -104,6 +109,7 @@ def test_many_questions_are_asked_a_few_at_a_time(result: TrainingResult, tmp_pa
     assert [each["question"] for each in found.questions] == questions
 
 
+@pytest.mark.slow
 def test_baselines_and_mixers_compare(
     meetings: Path, tmp_path: Path, compared_here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +126,7 @@ def test_baselines_and_mixers_compare(
     assert recall["tfidf"] > recall["random"]
 
 
+@pytest.mark.slow
 def test_shares_of_a_batch_without_documents_count_for_nothing(result: TrainingResult) -> None:
     model = LongspanForEvidence.from_pretrained(result.folder)
     loss = model(**Collator({"input_ids": Stream(mask="attention_mask")})([])).loss

@@ -67,10 +67,12 @@ def run(tones: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     return train("frames", given, run=folder, progress=False)
 
 
+@pytest.mark.slow
 def test_it_keeps_the_promises(tones: Path) -> None:
     check_task("frame_labelling", tones / "segments.jsonl", [*SMALL, *AUGMENTED])
 
 
+@pytest.mark.slow
 def test_tones_are_found(run: TrainedRun) -> None:
     scores = run.scores["validation"]
     assert scores.accuracy > 0.9
@@ -95,6 +97,7 @@ def test_a_row_per_segment_is_the_same_as_lists(tones: Path) -> None:
         assert rows["labels"][:] == other.splits[split]["labels"][:]
 
 
+@pytest.mark.slow
 def test_data_in_memory(run: TrainedRun, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     made = [recording(random) for _ in range(6)]
@@ -106,6 +109,7 @@ def test_data_in_memory(run: TrainedRun, tmp_path: Path) -> None:
     assert again.scores.accuracy > 0.85
 
 
+@pytest.mark.slow
 def test_long_recordings_are_read_in_windows(run: TrainedRun, tones: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Whatever the pieces, predictions are those of the scores of evaluations; and memory does not grow."""
     random = np.random.default_rng(4)
@@ -121,6 +125,7 @@ def test_long_recordings_are_read_in_windows(run: TrainedRun, tones: Path, tmp_p
     assert longspan.evaluate(run.folder, table).scores.accuracy > 0.995
 
 
+@pytest.mark.slow
 def test_raw_pcm_is_read_as_it_comes(run: TrainedRun) -> None:
     random = np.random.default_rng(5)
     sound, segments = recording(random, 12)
@@ -136,6 +141,7 @@ def test_raw_pcm_is_read_as_it_comes(run: TrainedRun) -> None:
         predict(run.folder, "x.wav", pcm_rate=RATE)
 
 
+@pytest.mark.slow
 def test_transformers_reads_it(run: TrainedRun) -> None:
     model = AutoModelForAudioFrameClassification.from_pretrained(run.folder)
     extractor = AutoFeatureExtractor.from_pretrained(run.folder)
@@ -149,6 +155,7 @@ def test_transformers_reads_it(run: TrainedRun) -> None:
     assert [model.config.label2id[one["label"]] for one in found.segments] == merged(path).tolist()
 
 
+@pytest.mark.slow
 def test_rttm(run: TrainedRun, tones: Path) -> None:
     (found,) = predict(run.folder, tones / "0.wav")
     lines = tasks.load("frame_labelling").formats()["rttm"](found).splitlines()
@@ -172,6 +179,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_bad_segments_are_named_or_counted(name: str, run: TrainedRun, tones: Path, tmp_path: Path) -> None:
     segments, message = BAD[name]
@@ -186,6 +194,7 @@ def test_bad_segments_are_named_or_counted(name: str, run: TrainedRun, tones: Pa
     assert sum(found.skipped.values()) == 1
 
 
+@pytest.mark.slow
 def test_a_bad_segment_makes_its_recording_bad(run: TrainedRun, tones: Path, tmp_path: Path) -> None:
     rows = [f"{tones}/0.wav,0.1,0.2,low", f"{tones}/1.wav,0.1,0.2,low", f"{tones}/0.wav,0.15,0.3,high"]
     (tmp_path / "table.csv").write_text("\n".join(["recording,start,end,label", *rows]) + "\n", encoding="utf-8")
@@ -193,6 +202,7 @@ def test_a_bad_segment_makes_its_recording_bad(run: TrainedRun, tones: Path, tmp
         longspan.evaluate(run.folder, tmp_path / "table.csv")
 
 
+@pytest.mark.slow
 def test_bad_and_unusual_recordings(run: TrainedRun, tmp_path: Path) -> None:
     sound, segments = recording(np.random.default_rng(7))
     (tmp_path / "text.wav").write_text("no sound", encoding="utf-8")
@@ -222,6 +232,7 @@ def test_there_must_be_labels(tones: Path, tmp_path: Path) -> None:
         train("frames", [f"data.path={tmp_path / 'unlabelled.csv'}", *QUICK], run=tmp_path / "run", progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_it_is_compared_with_a_baseline(tones: Path, tmp_path: Path) -> None:
     given = [f"data.path={tones / 'segments.jsonl'}", *QUICK]

@@ -42,6 +42,7 @@ def test_classes_at_times() -> None:
     assert classes_at(times, {"start": [], "end": [], "label": []}, numbers).tolist() == [0] * 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["file", "array"])
 @pytest.mark.parametrize("features", ["mel", "samples"])
 def test_labels_move_with_what_is_heard(source: str, features: str, tmp_path: Path) -> None:

@@ -31,12 +31,14 @@ def far_apart(count: int) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_keeps_the_promises(tmp_path: Path) -> None:
     data = tmp_path / "graphs.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in far_apart(60)), encoding="utf-8")
     check_task("graph_classification", data, [*SMALL, "data.walk_positions=2"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mixers", "solved"), [('["graph", "softmax"]', True), ('["graph"]', False)])
 def test_what_is_far_apart_needs_a_global_mixer(mixers: str, solved: bool, tmp_path: Path) -> None:
     """A linear classifier of the mean over nodes, none of which has seen both ends, is right for half or three of four.
@@ -84,6 +86,7 @@ def test_edges_of_missing_nodes_and_unknown_types() -> None:
             processor.encode({"nodes": [["C", "C", "O"]], "edges": [[0.0, wrong]]}, GraphsData())
 
 
+@pytest.mark.slow
 def test_an_explanation_says_which_nodes(tmp_path: Path) -> None:
     """A red node decides; the others are alike but for what they read of it."""
     rows = [

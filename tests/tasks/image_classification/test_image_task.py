@@ -38,10 +38,12 @@ def run(shapes: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
     return train("images", [f"data.path={shapes}", *SMALL, *QUICK, *stem], run=folder, progress=False)
 
 
+@pytest.mark.slow
 def test_it_keeps_the_promises(shapes: Path) -> None:
     check_task("image_classification", shapes, [*SMALL, *AUGMENTED])
 
 
+@pytest.mark.slow
 def test_a_pipeline_says_what_predict_says(run: TrainedRun, shapes: Path) -> None:
     files = [str(shapes / name / f"{number}.{kind}") for name in SHAPES for number, kind in ((0, "png"), (2, "webp"))]
     found = list(predict(run.folder, files))
@@ -56,6 +58,7 @@ def test_a_pipeline_says_what_predict_says(run: TrainedRun, shapes: Path) -> Non
     assert saved[0] == saved[1]
 
 
+@pytest.mark.slow
 def test_a_folder_a_table_and_objects_in_memory_are_read_alike(run: TrainedRun, shapes: Path, tmp_path: Path) -> None:
     files = sorted(shapes.glob("*/*"))[:5]
     rows = "\n".join(str(path) for path in files)
@@ -76,6 +79,7 @@ def test_a_folder_a_table_and_objects_in_memory_are_read_alike(run: TrainedRun, 
     assert "got an array of shape (3,)" in str(bad[1].error)
 
 
+@pytest.mark.slow
 def test_a_folder_is_relative_to_the_working_folder(
     run: TrainedRun, shapes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +91,7 @@ def test_a_folder_is_relative_to_the_working_folder(
     assert all(Path(one["path"]).is_relative_to(shapes) for one in found)
 
 
+@pytest.mark.slow
 def test_learning_from_arrays_and_from_a_data_set_with_images(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     labels = [SHAPES[number % 3] for number in range(24)]
@@ -101,6 +106,7 @@ def test_learning_from_arrays_and_from_a_data_set_with_images(tmp_path: Path) ->
     assert scores[0] == scores[1]
 
 
+@pytest.mark.slow
 def test_bad_images_are_named_or_skipped_and_counted(tmp_path: Path) -> None:
     folder = write_shapes(tmp_path / "shapes")
     (folder / "ring" / "4.png").write_bytes(b"no image")
@@ -129,6 +135,7 @@ def test_augmentation_depends_on_seed_epoch_and_image_alone(shapes: Path, monkey
     assert len(one["pixel_values"]) == rows[7]["length"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pixels", "hog", "cnn"])
 def test_baselines_tell_shapes_apart(name: str, tmp_path: Path) -> None:
     folder = write_shapes(tmp_path / "shapes", each=40)
@@ -159,6 +166,7 @@ def test_grey_levels_as_tokens_along_a_curve(shapes: Path, tmp_path: Path) -> No
     assert longspan.evaluate(found.folder, split="validation").scores == found.scores["validation"]
 
 
+@pytest.mark.slow
 def test_an_explanation_says_where(run: TrainedRun) -> None:
     pixels = shape("box", 12, 10, np.random.default_rng(3))
     found = run.explain(Image.fromarray(pixels), of="box", check=True)

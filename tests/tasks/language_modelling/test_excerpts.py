@@ -88,6 +88,7 @@ def write(folder: Path, most: int, mixer: str = "additive") -> Path:
 
 
 # Softmax attention is scored in sliding windows.
+@pytest.mark.slow
 @pytest.mark.parametrize("mixer", ["additive", "softmax"])
 def test_a_training_run_scores_so_many_tokens_and_says_so(
     mixer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -153,6 +154,7 @@ def naive(run: Path, split: str, most: int) -> float:
     return float(np.concatenate([row[:count] for row, count in zip(losses, scored, strict=True)]).mean())
 
 
+@pytest.mark.slow
 def test_what_is_not_cut_says_nothing(tmp_path: Path) -> None:
     recipe = recipes.load(str(write(tmp_path, 0)), ["training.max_steps=1"])
     whole = train(recipe, run=tmp_path / "whole", progress=False)

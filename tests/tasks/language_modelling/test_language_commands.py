@@ -12,6 +12,7 @@ from longspan import cli
 WORDS = ["<eos>", "<unk>", "the", "cat", "purrs", *(f"w{number}" for number in range(45))]
 
 
+@pytest.mark.slow
 def test_convert_evaluate_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shape, checkpoint, out = Shape(), tmp_path / "published", str(tmp_path / "run")
     checkpoint.mkdir()

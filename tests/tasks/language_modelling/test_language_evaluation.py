@@ -98,6 +98,7 @@ def test_a_sliding_context(run_dir: Path, tmp_path: Path) -> None:
     assert "segment_length" not in result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mixer", "carry_states"), [("softmax", True), ("additive", False)])
 def test_models_that_carried_no_states_are_scored_in_windows(mixer: str, carry_states: bool, tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", TEXT, mixer, carry_states=carry_states)
@@ -108,6 +109,7 @@ def test_models_that_carried_no_states_are_scored_in_windows(mixer: str, carry_s
     assert carried["loss"] == pytest.approx(nats(run_dir, TEXT.encode()[-carried["bytes"] :].decode()).mean(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_an_attention_length(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path / "run", TEXT, "relative", mixer_options={"relative": {"memory": 8}})
     usual, longer = scored(run_dir), scored(run_dir, attention_length=200)
@@ -117,6 +119,7 @@ def test_an_attention_length(tmp_path: Path) -> None:
     assert scored(run_dir, segment_length=5)["segment_length"] == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -162,6 +165,7 @@ def test_options_of_another_task(run_dir: Path) -> None:
         evaluate(run_dir, strides=3)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = make_run(tmp_path / "run", TEXT, "relative")
     assert cli.main(["evaluate", str(run_dir), "--attention-length", "16", "--segment-length", "4"]) == 0
@@ -176,6 +180,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["task"] == "language_modelling"
 
 
+@pytest.mark.slow
 def test_the_loss_of_what_is_trained_is_that_of_the_network_alone(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the cat sat on the mat and the dog sat on the cat. " * 40, encoding="utf-8")
     keys = [f"data.path={tmp_path / 'text.txt'}", "data.tokens=characters", "model.dim=16", "model.heads=2"]

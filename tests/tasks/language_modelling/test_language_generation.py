@@ -55,6 +55,7 @@ def recomputed(run: Run, prompt: str, count: int, seed: int | None = None) -> st
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["", "t", "the quick brown fox jumps", "öÖ€😀"])
 def test_the_same_as_recomputing_everything(run: Run, prompt: str) -> None:
     """Prompts shorter and longer than a segment of 8 tokens."""
@@ -82,6 +83,7 @@ def slow_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prompt", ["", "fox", "öÖ€😀 the lazy dog"])
 def test_tokenizers_written_in_python_give_the_same_text(
     slow_folder: Path, prompt: str, capsys: pytest.CaptureFixture[str]
@@ -111,6 +113,7 @@ def test_characters_of_tokenizers_written_in_python_are_whole() -> None:
     assert module._Text(tokenizer, before).rest() == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixer", ["relative", "local", "recurrent"])
 def test_whatever_the_mixer(mixer: str, tmp_path: Path) -> None:
     made = load_run(make_run(tmp_path / "run", TEXT, mixer))
@@ -118,6 +121,7 @@ def test_whatever_the_mixer(mixer: str, tmp_path: Path) -> None:
     assert text == recomputed(made, "the lazy dog", 20)
 
 
+@pytest.mark.slow
 def test_memory_and_work_per_token_are_constant(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known failure elsewhere: `generate` keeps every id, so that long texts get ever slower and larger."""
     usual, seen = type(run.model).forward, []
@@ -192,6 +196,7 @@ def tokens_of(run: Run, text: str) -> list[int]:
     return ids
 
 
+@pytest.mark.slow
 def test_characters_come_whole(byte_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Known failure elsewhere: a character of several bytes comes out as several broken ones."""
     text = "aö€😀" * 20 + "z"
@@ -220,6 +225,7 @@ def test_any_bytes_come_as_all_of_them_at_once_would(raw: bytes, byte_run: Run) 
     assert "".join([*pieces, text.rest()]) == raw.decode(errors="replace")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", range(20))
 def test_a_character_after_broken_bytes(broken: int, byte_run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     follow = tokens_of(byte_run, "é")[1]
@@ -258,6 +264,7 @@ def test_what_is_drawn(run: Run) -> None:
     assert drawn == {tokenizer_of(run.processor).decode([token]) for token in logits.topk(2).indices.tolist()}
 
 
+@pytest.mark.slow
 def test_statistics(run: Run) -> None:
     told = Statistics()
     list(generate(run, "the fox", max_new_tokens=150, ignore_end=True, statistics=told))

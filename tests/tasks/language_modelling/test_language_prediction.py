@@ -37,6 +37,7 @@ def alone(run: Run, text: str, folder: Path) -> dict[str, Any]:
     return evaluate(run, str(folder / "alone.txt")).to_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mixer", "carry_states"), [("additive", True), ("additive", False), ("softmax", True), ("local", True)]
 )
@@ -102,6 +103,7 @@ def test_documents_that_learned_positions_do_not_reach_over(carry_states: bool, 
     assert first.to_dict()["loss"] == pytest.approx(alone(load_run(folder), fits, tmp_path)["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "characters"), [(1, 10**6), (2, 10**6), (4, 10**6), (512, 8), (512, 40)])
 def test_windows_do_not_change_numbers(count: int, characters: int, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = list(predict(run, rows(*DOCUMENTS, "", *DOCUMENTS)))

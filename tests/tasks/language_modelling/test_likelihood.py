@@ -55,6 +55,7 @@ def same(found: list[np.ndarray], expected: list[np.ndarray], tolerance: float =
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("name", CAUSAL)
 def test_carried_states_give_the_losses_of_the_whole_document(name: str, rows: int) -> None:
@@ -72,6 +73,7 @@ def test_losses_are_in_token_order(settings: dict[str, Any]) -> None:
     same(token_losses(lm, texts, rows=2, segment_length=7), [whole(lm, tokens) for tokens in texts])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("context", ["carried", "sliding"])
 def test_losses_do_not_depend_on_who_shares_the_batch(context: str) -> None:
     lm = model("relative", torch.float32, mixer_options={"relative": {"memory": 6}})
@@ -101,6 +103,7 @@ def test_a_window_at_a_time(name: str) -> None:
     same(token_losses(lm, texts, rows=4, segment_length=4, context="sliding", window=window, stride=1), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("window", "stride"), [(6, 6), (6, 4), (5, 0), (100, 0)])
 def test_every_target_comes_from_the_window_it_is_new_in(window: int, stride: int) -> None:
     lm, texts = model("softmax"), documents(0, 5, 6, 7, 29)

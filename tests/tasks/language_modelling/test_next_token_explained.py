@@ -11,6 +11,7 @@ from longspan.errors import UserError
 TEXT = "abcd abca abdc dcba " * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixer", ["additive", "softmax"])
 @pytest.mark.parametrize("carried", [True, False])
 def test_earlier_tokens_explain_the_next_one(tmp_path: Path, mixer: str, carried: bool) -> None:

@@ -110,6 +110,7 @@ def runs(batches: Sequence[dict[str, Tensor]]) -> list[tuple[Tensor, Tensor]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CARRYING)
 def test_a_row_pays_for_what_it_reads_as_if_it_read_it_in_one_go(name: str, tmp_path: Path) -> None:
     """The reference is the plain forward pass over all that a row has read since its last reset."""
@@ -150,6 +151,7 @@ def test_memories_are_reset_at_the_end_of_a_document(tmp_path: Path) -> None:
     assert sum(again.nats[3:]) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "carry_states"), [("softmax", True), ("additive", False), ("relative", False)])
 def test_without_states_each_segment_is_read_for_itself(name: str, carry_states: bool, tmp_path: Path) -> None:
     language_model = model(name, "additive")
@@ -166,6 +168,7 @@ def test_without_states_each_segment_is_read_for_itself(name: str, carry_states:
     assert sum(made.nats) == pytest.approx(float(sum(expected)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_memory_and_history_do_not_grow_with_the_segments_seen(tmp_path: Path) -> None:
     class Counting(Recording):
         alive: list[int] = []  # noqa: RUF012 (one trainer only)
@@ -251,6 +254,7 @@ def weights_after(folder: Path, **chosen: Any) -> tuple[dict[str, Tensor], Recor
     return {name: tensor.clone() for name, tensor in made.model.state_dict().items()}, made
 
 
+@pytest.mark.slow
 def test_evaluation_changes_nothing_about_training(tmp_path: Path) -> None:
     without, _ = weights_after(tmp_path)
     between, made = weights_after(tmp_path, eval_strategy="steps", eval_steps=2)
@@ -264,6 +268,7 @@ def test_evaluation_changes_nothing_about_training(tmp_path: Path) -> None:
         assert torch.equal(tensor, between[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [{"bf16": True}, {"activation_checkpointing": True}])
 def test_lower_precision_and_recomputed_activations_train_the_same(chosen: dict[str, Any], tmp_path: Path) -> None:
     _, made = weights_after(tmp_path)
@@ -288,6 +293,7 @@ def resume(checkpoint: Path) -> dict[str, Tensor]:
     return dict(made.model.state_dict())
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_from_its_states(checkpoint: Path, tmp_path: Path) -> None:
     whole, _ = weights_after(tmp_path)
     resumed = resume(checkpoint)
@@ -295,6 +301,7 @@ def test_a_training_goes_on_from_its_states(checkpoint: Path, tmp_path: Path) ->
         assert torch.equal(tensor, resumed[name]), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "told"),
     [

@@ -181,6 +181,7 @@ def test_a_resumed_epoch_goes_on_and_reads_nothing_before(
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
+@pytest.mark.slow
 def test_workers_and_copies_give_the_same_batches() -> None:
     lengths = [40, 3, 25, 17]
     batches = SegmentBatches(lengths, 2, 3, shuffle=True)

@@ -72,6 +72,7 @@ def whole(written: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return run, train(recipe(written), run=run, progress=False)
 
 
+@pytest.mark.slow
 def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, TrainingResult]) -> None:
     run, result = whole
     for name in ("model.safetensors", "config.json", "tokenizer.json", "README.md", "learning_curve.png"):
@@ -89,6 +90,7 @@ def test_a_run_leaves_all_that_is_needed(whole: tuple[Path, TrainingResult]) -> 
     assert 0 < result.padding_fraction < 0.2
 
 
+@pytest.mark.slow
 def test_evaluation_finds_the_scores_of_training(whole: tuple[Path, TrainingResult]) -> None:
     run, result = whole
     again = evaluate(run, split="test")
@@ -96,6 +98,7 @@ def test_evaluation_finds_the_scores_of_training(whole: tuple[Path, TrainingResu
         assert again.scores.numbers()[score] == pytest.approx(value, rel=1e-6), score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "step"), [(signal.SIGINT, 7), (signal.SIGTERM, 39)])
 def test_a_training_interrupted_within_an_epoch_resumes_to_the_same_result(
     number: int, step: int, written: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]
@@ -108,6 +111,7 @@ def test_a_training_interrupted_within_an_epoch_resumes_to_the_same_result(
     same_result(tmp_path / "run", whole[0])
 
 
+@pytest.mark.slow
 def test_without_its_states_a_training_would_not_resume_to_the_same_result(
     written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: tuple[Path, TrainingResult]
 ) -> None:

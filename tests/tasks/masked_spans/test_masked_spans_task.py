@@ -44,10 +44,12 @@ def trained(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingRe
     return train(made, run=tmp_path_factory.mktemp("spans") / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_it_is_a_task(texts: Path) -> None:
     check_task("masked_spans", texts, [*SMALL, "model.mixers=messages", "model.decoder_mixers=softmax"])
 
 
+@pytest.mark.slow
 def test_it_resumes_within_an_epoch(texts: Path, tmp_path: Path) -> None:
     made = recipe(texts, "training.max_steps=4", "model.dropout=0.1", *target_tasks.evaluated(2))
     train(made, run=tmp_path / "whole", progress=False)
@@ -60,6 +62,7 @@ def test_it_resumes_within_an_epoch(texts: Path, tmp_path: Path) -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_masks_in_texts_are_filled_in(
     trained: TrainingResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +83,7 @@ def test_masks_in_texts_are_filled_in(
     assert json.loads(capsys.readouterr().out)["filled"] == found[0].to_dict()["filled"]
 
 
+@pytest.mark.slow
 def test_evaluation_masks_the_same_spans(trained: TrainingResult, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["evaluate", trained.folder, "--split", "validation"]) == 0
     told = capsys.readouterr().out
@@ -98,6 +102,7 @@ def test_long_documents_have_several_windows_and_a_part_is_scored(tmp_path: Path
     assert result.data["validation"]["tokens"] > 100
 
 
+@pytest.mark.slow
 def test_a_summary_starts_from_it(trained: TrainingResult, tmp_path: Path) -> None:
     rows = ({"document": f"the red cat sleeps {n}", "summary": "a cat"} for n in range(20))
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -129,6 +134,7 @@ def test_mistakes_are_sentences(texts: Path, tmp_path: Path, override: str, mess
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_sources_explain_what_is_written_for_masks(trained: TrainingResult) -> None:
     text = "the red cat <mask> all day 3"
     whole = explain(trained.folder, [text])

@@ -57,6 +57,7 @@ def trained(texts, tmp_path_factory) -> TrainingResult:
     return train(recipe, run=tmp_path_factory.mktemp("masked") / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_it_is_a_task(texts):
     check_task("masked_words", texts, [*SMALL, *ROWS, "training.masking=spans"])
 
@@ -74,6 +75,7 @@ def test_it_resumes_within_an_epoch(texts, tmp_path):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_both_neighbours_are_read(trained):
     scores = trained.scores["validation"]
     assert scores.perplexity == pytest.approx(math.exp(scores.loss))
@@ -82,6 +84,7 @@ def test_both_neighbours_are_read(trained):
     assert trained.padding_fraction == 0
 
 
+@pytest.mark.slow
 def test_masks_in_texts_are_filled_in(trained, tmp_path, capsys):
     texts = ["left1 <mask> right0 left0 <mask>right0", "left1 owl", "<mask>", "  "]
     run = load_run(trained.folder)
@@ -128,6 +131,7 @@ def test_spaces_before_masks_belong_to_the_words_of_pieces():
     assert ids_with_masks(tokenizer, "<mask>").tolist() == [tokenizer.mask_token_id]
 
 
+@pytest.mark.slow
 def test_evaluation_says_what_was_masked(trained, capsys):
     assert cli.main(["evaluate", trained.folder, "--split", "validation"]) == 0
     told = capsys.readouterr().out
@@ -136,6 +140,7 @@ def test_evaluation_says_what_was_masked(trained, capsys):
     assert evaluation.scores.numbers() == pytest.approx(trained.scores["validation"].numbers(), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_any_recipe_starts_from_it(trained, animals, tmp_path):
     recipe = recipes.load(
         "classify",
@@ -201,6 +206,7 @@ def test_mixers_must_keep_documents_apart(texts, tmp_path, monkeypatch):
         train("masked-words", [f"data.path={texts}", *SMALL, *ROWS], run=tmp_path / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_neighbours_of_a_mask_explain_what_fills_it(trained):
     text = "left0 dog right1 left1 <mask> right0 left0 <mask> right0"
     found = explain(trained.folder, [text], at=2)

@@ -26,6 +26,7 @@ def recipe(data: Path, *more: str) -> Any:
     return recipes.load("question-answering", given)
 
 
+@pytest.mark.slow
 def test_the_task_keeps_its_promises_where_some_questions_have_no_answer(tmp_path: Path) -> None:
     data = write_questions(tmp_path / "questions.jsonl", 40, unanswered=0.3)
     check_task("question_answering", data, [*TINY, "model.position=none", "training.learning_rate=0.01"])
@@ -41,6 +42,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     return train(made, run=folder / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_it_learns_to_answer_and_not_to(learned: TrainingResult) -> None:
     scores = learned.scores["validation"]
     assert isinstance(scores, AnswerScores)
@@ -50,6 +52,7 @@ def test_it_learns_to_answer_and_not_to(learned: TrainingResult) -> None:
     assert load_run(Path(learned.folder)).model.config.head.answer_threshold == scores.threshold
 
 
+@pytest.mark.slow
 def test_predictions_are_stretches_of_the_document(learned: TrainingResult) -> None:
     text = "Gus has 777. So it is. Zoé has 123."
     asked = [Row({"question": f"What has {name}?", "context": text, "id": name}, name) for name in ("Gus", "Ada")]
@@ -66,6 +69,7 @@ def test_predictions_are_stretches_of_the_document(learned: TrainingResult) -> N
         assert sum(shares) + found["no_answer"] <= 1 + 1e-9
 
 
+@pytest.mark.slow
 def test_a_limit_makes_windows_and_their_answers_meet(learned: TrainingResult, tmp_path: Path) -> None:
     """A document of many windows has the answer that a short one has, wherever it is."""
     run, filler = Path(learned.folder), "So it is. " * 40
@@ -85,6 +89,7 @@ def test_a_limit_makes_windows_and_their_answers_meet(learned: TrainingResult, t
     assert {one["answer"] for one in found.values()} == {"777"}
 
 
+@pytest.mark.slow
 def test_evaluation_lists_the_worst(learned: TrainingResult, tmp_path: Path) -> None:
     data = write_questions(tmp_path / "other.jsonl", 30)
     lines = data.read_text().splitlines()
@@ -179,6 +184,7 @@ def test_files_that_are_no_questions_are_refused(content: str, problem: str, tmp
         load(recipe(path).data, recipe(path).task.columns(recipe(path).data))
 
 
+@pytest.mark.slow
 def test_questions_longer_than_a_window_and_answers_too(tmp_path: Path, learned: TrainingResult) -> None:
     data = write_questions(tmp_path / "questions.jsonl", 40)
     with pytest.raises(UserError, match=r"line \d+: the question leaves no room .* of at most 6 tokens.*max_length"):
@@ -220,6 +226,7 @@ def test_it_is_compared_with_its_baseline(tmp_path: Path) -> None:
     assert row.scores["validation"].numbers()["f1"] == 1
 
 
+@pytest.mark.slow
 def test_predict_says_which_rows_have_no_answer(tmp_path: Path, learned: TrainingResult) -> None:
     rows = [Row({"question": "Who?", "context": " "}, "a"), Row({"question": None, "context": "x"}, "b")]
     assert [found.error for found in predict(learned.folder, rows)] == ["no context", "no question"]

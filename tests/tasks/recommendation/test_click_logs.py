@@ -84,6 +84,7 @@ def test_impressions_by_name_and_items_by_identifier(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timed", [True, False])
 @pytest.mark.parametrize("history", [0, 3, 30])
 def test_histories_are_the_earlier_clicks_or_all_others_without_times(

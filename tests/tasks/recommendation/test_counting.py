@@ -123,6 +123,7 @@ def test_what_is_predicted_is_not_counted(tmp_path: Path) -> None:
     assert ranker.word_odds.abs().max() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["words", "clicks", "age"])
 def test_what_tells_clicks_apart_is_weighed(tmp_path: Path, kind: str) -> None:
     titles = [f"{'good' if number % 3 == 0 else 'plain'} story" for number in range(100)]
@@ -235,6 +236,7 @@ def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(train("news", given, run=tmp_path_factory.mktemp("runs") / "run", progress=False).folder)
 
 
+@pytest.mark.slow
 def test_training_and_evaluation_tell_what_each_part_does(folder: Path, run: Path) -> None:
     trained = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
     found = evaluate(str(run), str(folder), split="validation")
@@ -250,6 +252,7 @@ def test_training_and_evaluation_tell_what_each_part_does(folder: Path, run: Pat
     assert alone.auc == pytest.approx(told[0].values["counts"], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_saved_model_scores_as_the_baseline_does(folder: Path, run: Path) -> None:
     loaded = load_run(run)
     model = loaded.model
@@ -281,6 +284,7 @@ def test_the_saved_model_scores_as_the_baseline_does(folder: Path, run: Path) ->
         assert set(few[0].candidates.tolist()) & set(place)
 
 
+@pytest.mark.slow
 def test_new_items_are_ranked_by_their_titles(run: Path, tmp_path: Path) -> None:
     news = [news_row("N100", "a plain tale"), news_row("N101", "a good tale"), news_row("N102", "unheard-of")]
     write_mind(tmp_path, [behavior(1, history="", shown="N100 N102 N101"), behavior(2, history="N100", shown="")], news)

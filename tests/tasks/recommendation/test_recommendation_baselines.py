@@ -59,6 +59,7 @@ def test_tfidf_is_the_cosine_with_the_mean_of_what_was_clicked(tmp_path: Path) -
     assert scored(recorded, "tfidf") == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_fitted(tmp_path: Path, name: str) -> None:
     recipe = recipe_of(folder(tmp_path))

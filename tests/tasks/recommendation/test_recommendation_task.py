@@ -65,12 +65,14 @@ def result(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingRe
     return train("news", given, run=tmp_path_factory.mktemp("runs") / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_topics_are_told_apart(result: TrainingResult) -> None:
     assert result.scores["validation"].numbers()["auc"] > 0.95
     assert result.details["samples"] == 40
     assert result.details["clicks_left_out"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", ["first", "last"])
 def test_cut_titles_are_told(
     result: TrainingResult, folder: Path, keep: str, capsys: pytest.CaptureFixture[str]
@@ -86,10 +88,12 @@ def test_cut_titles_are_told(
     assert "20 of 20 titles have more than the 2 tokens that are read (data.max_length)" in (capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_it_keeps_what_tasks_promise(folder: Path) -> None:
     check_task("recommendation", folder, SMALL[:4])
 
 
+@pytest.mark.slow
 def test_evaluate_and_predict(result: TrainingResult, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", result.folder, "--split", "validation"]) == 0
     out = capsys.readouterr().out
@@ -112,6 +116,7 @@ def test_evaluate_and_predict(result: TrainingResult, folder: Path, capsys: pyte
     assert len(lines) == 40
 
 
+@pytest.mark.slow
 def test_evaluate_counts_impressions_without_labels(
     result: TrainingResult, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,6 +205,7 @@ def test_a_batch_has_each_item_once(folder: Path) -> None:
             assert numbers[places].tolist() == getattr(one, "candidates" if name == "candidate" else name).tolist()
 
 
+@pytest.mark.slow
 def test_a_share_without_samples_takes_part_in_the_step(result: TrainingResult, folder: Path) -> None:
     run = load_run(result.folder)
     found = read(settings(folder))
@@ -211,6 +217,7 @@ def test_a_share_without_samples_takes_part_in_the_step(result: TrainingResult, 
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
+@pytest.mark.slow
 def test_vectors_need_room_on_the_disk(
     result: TrainingResult, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +232,7 @@ def test_lists_in_rows() -> None:
     assert real.sum(1).tolist() == [1, 0, 2]
 
 
+@pytest.mark.slow
 def test_users_who_are_shown_nothing_get_the_best_of_the_catalogue(
     result: TrainingResult, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,6 +261,7 @@ def test_users_who_are_shown_nothing_get_the_best_of_the_catalogue(
     assert scores[1] == pytest.approx(scores[0], abs=2e-4)
 
 
+@pytest.mark.slow
 def test_predictions_and_scores_say_what_the_catalogue_lacks(
     result: TrainingResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -308,6 +317,7 @@ def test_a_test_split_without_labels_is_not_scored(
     assert "the test split does not say what was clicked, so it is not scored" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_cannot_be_done_is_refused(result: TrainingResult, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", result.folder]) == 2
     assert "expected a task whose models read rows of tokens to export" in capsys.readouterr().err
@@ -315,6 +325,7 @@ def test_what_cannot_be_done_is_refused(result: TrainingResult, capsys: pytest.C
     assert "got standard input; name a file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [{"history": []}, {"history": None}, {"history": [], "candidates": []}])
 def test_users_with_neither_clicks_nor_candidates_are_ordinary(
     result: TrainingResult, row: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -343,6 +354,7 @@ def test_predicting_needs_no_column_that_it_does_not_use(tmp_path: Path, capsys:
     assert "expected a column 'when' in users.jsonl" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_names_are_saved_with_the_processor_and_fit_the_model(tmp_path: Path, result: TrainingResult) -> None:
     trained = Path(result.folder)
     run = load_run(trained)
@@ -360,6 +372,7 @@ def test_names_are_saved_with_the_processor_and_fit_the_model(tmp_path: Path, re
             load_run(other)
 
 
+@pytest.mark.slow
 def test_clicks_explain_the_first_item_exactly(result: TrainingResult, folder: Path) -> None:
     """A click's score is how much the item's logit falls without it, among two clicks."""
     found = explain(result.folder, folder / "MINDtiny_dev", row=1)

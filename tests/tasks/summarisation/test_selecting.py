@@ -57,6 +57,7 @@ def test_it_is_one_sentence_where_a_package_is_missing(monkeypatch: pytest.Monke
         SummaryData(select_words=-1)
 
 
+@pytest.mark.slow
 def test_training_evaluation_and_prediction_read_the_same(tmp_path: Path) -> None:
     rows = [chat(seed, topics=4) for seed in range(6)]
     (tmp_path / "chats.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -24,6 +24,7 @@ def recipe(data: Any, *more: str) -> Any:
     return target_tasks.recipe("summarisation", data, "training.beams=1", *more)
 
 
+@pytest.mark.slow
 def test_the_task_keeps_its_promises(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.jsonl", 60)
     check_task("summarisation", data, [*TINY, "training.learning_rate=0.01", "training.beams=1"])
@@ -39,6 +40,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     return train(recipe(data, *more, *target_tasks.evaluated(150)), run=folder / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_it_learns_to_answer(learned: TrainingResult) -> None:
     scores = learned.scores["validation"]
     assert isinstance(scores, SummaryScores)
@@ -52,6 +54,7 @@ def test_it_learns_to_answer(learned: TrainingResult) -> None:
     assert model.copying is not None
 
 
+@pytest.mark.slow
 def test_predictions_have_a_summary_for_each_question(
     learned: TrainingResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,6 +90,7 @@ def test_predictions_have_a_summary_for_each_question(
         run.predict(["a"], no_repeat=-1)
 
 
+@pytest.mark.slow
 def test_transformers_summarises_alike(learned: TrainingResult) -> None:
     tokenizer = AutoTokenizer.from_pretrained(learned.folder)
     model = AutoModelForSeq2SeqLM.from_pretrained(learned.folder)
@@ -99,6 +103,7 @@ def test_transformers_summarises_alike(learned: TrainingResult) -> None:
     assert tokenizer.batch_decode(ids, skip_special_tokens=True) == [ours.to_dict()["summary"]]
 
 
+@pytest.mark.slow
 def test_evaluation_scores_and_shows_summaries(learned: TrainingResult, tmp_path: Path) -> None:
     data = write_chats(tmp_path / "chats.jsonl", 5, first=900)
     found = evaluate(learned.folder, data, beams=1, no_repeat=0)
@@ -111,6 +116,7 @@ def test_evaluation_scores_and_shows_summaries(learned: TrainingResult, tmp_path
     assert found.details["samples"][0]["summary"] in report
 
 
+@pytest.mark.slow
 def test_longer_documents_are_cut_and_results_say_so(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.jsonl", 40)
     result = train(recipe(data, "data.max_length=30"), run=tmp_path / "run", progress=False)
@@ -124,6 +130,7 @@ def test_longer_documents_are_cut_and_results_say_so(tmp_path: Path) -> None:
     assert (found.tokens_total or 0) > 100
 
 
+@pytest.mark.slow
 def test_meetings_and_data_in_memory(tmp_path: Path) -> None:
     folder = write_meetings(tmp_path / "meetings", {"train": 4, "val": 2, "test": 1})
     result = train(recipe(folder), run=tmp_path / "run", progress=False)
@@ -137,6 +144,7 @@ def test_meetings_and_data_in_memory(tmp_path: Path) -> None:
     assert train(made, run=tmp_path / "pairs", progress=False).data["train"]["pairs"] == 27
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_it_is_compared_with_its_baselines(tmp_path: Path) -> None:
     data = write_pairs(tmp_path / "pairs.jsonl", 60)

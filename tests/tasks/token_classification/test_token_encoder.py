@@ -12,6 +12,7 @@ from longspan import evaluate, recipes, train
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 
 
+@pytest.mark.slow
 def test_a_pretrained_encoder_reads_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     make_encoder(tmp_path / "bert", BertConfig(vocab_size=32, max_position_embeddings=16, **size))

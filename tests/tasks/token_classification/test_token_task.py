@@ -77,11 +77,13 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
     return give
 
 
+@pytest.mark.slow
 def test_what_the_verbs_rely_on(tmp_path: Path) -> None:
     table = write_table(tmp_path / "rows.jsonl", 60)
     check_task("token_classification", table, [*SMALL, "model.crf=true", "model.word_characters=true"])
 
 
+@pytest.mark.slow
 def test_it_learns_scores_and_shows_its_errors(run: Path, command: Command) -> None:
     code, out, _ = command("evaluate", str(run))
     assert code == 0
@@ -95,12 +97,14 @@ def test_it_learns_scores_and_shows_its_errors(run: Path, command: Command) -> N
     assert json.loads(out)["data_summary"]["documents"] == 20
 
 
+@pytest.mark.slow
 def test_documents_longer_than_a_limit_are_read_in_windows(run: Path) -> None:
     scores = evaluate(run, overrides=["data.max_length=8"])
     assert scores.details["data_summary"]["windows"] > 10
     assert scores.scores.per_type["LOC"]["support"] == 20
 
 
+@pytest.mark.slow
 def test_raw_text_and_words_get_labels_where_they_are(run: Path, tmp_path: Path, command: Command) -> None:
     text = "He saw New York.\n\nShe left  Rome.\n"
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
@@ -125,6 +129,7 @@ def test_raw_text_and_words_get_labels_where_they_are(run: Path, tmp_path: Path,
     assert "did you mean 'conll'" in err
 
 
+@pytest.mark.slow
 def test_a_pipeline_finds_the_same_spans(run: Path) -> None:
     model, tokenizer = AutoModelForTokenClassification.from_pretrained(run), AutoTokenizer.from_pretrained(run)
     text = "He saw New York. She left Port Said."
@@ -135,6 +140,7 @@ def test_a_pipeline_finds_the_same_spans(run: Path) -> None:
     assert {part["entity"] for part in label(text)} == {"B-LOC", "I-LOC"}
 
 
+@pytest.mark.slow
 def test_there_is_no_program_of_it(run: Path, command: Command) -> None:
     code, _, err = command("export", str(run))
     assert code == 2
@@ -142,6 +148,7 @@ def test_there_is_no_program_of_it(run: Path, command: Command) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_label_that_training_lacks_counts_as_an_error(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "new.txt"
     path.write_text("He X O\nsaw X O\nRome X B-LOC\n. X O\n\nKim X B-PER\n")
@@ -150,6 +157,7 @@ def test_a_label_that_training_lacks_counts_as_an_error(run: Path, tmp_path: Pat
     assert found.scores.recall == 0.5
 
 
+@pytest.mark.slow
 def test_labels_that_break_the_scheme(tmp_path: Path, command: Command) -> None:
     path = write_columns(tmp_path / "train.txt", 30)
     path.write_text(path.read_text() + "\nRome\tX\tI-LOC\n\nRome\tX\tO\n")

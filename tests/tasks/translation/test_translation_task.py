@@ -33,6 +33,7 @@ def recipe(data: Any, *more: str) -> Any:
     return target_tasks.recipe("translation", data, *more)
 
 
+@pytest.mark.slow
 def test_the_task_keeps_its_promises(tmp_path: Path) -> None:
     data = write_phrases(tmp_path / "phrases.jsonl", 60)
     # With two vocabularies, and tokens drawn by BPE-dropout, which a resumed run draws alike.
@@ -82,6 +83,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     return train(recipe(data, *more, *target_tasks.evaluated(210)), run=folder / "run", progress=False)
 
 
+@pytest.mark.slow
 def test_it_learns_words_and_their_order(learned: TrainingResult) -> None:
     scores = learned.scores["validation"]
     assert isinstance(scores, TranslationScores)
@@ -95,6 +97,7 @@ def test_it_learns_words_and_their_order(learned: TrainingResult) -> None:
     assert found.to_dict().keys() == {"where", "translation", "score"}
 
 
+@pytest.mark.slow
 def test_a_file_is_translated_line_by_line(
     learned: TrainingResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +115,7 @@ def test_a_file_is_translated_line_by_line(
     assert [one.where for one in found] == ["test.en, line 1", "test.en, line 2"]
 
 
+@pytest.mark.slow
 def test_the_best_translations_have_scores(learned: TrainingResult) -> None:
     """Scores are the mean log probabilities that the model gives to the tokens, end included."""
     run = load(learned.folder)
@@ -136,6 +140,7 @@ def test_the_best_translations_have_scores(learned: TrainingResult) -> None:
         run.predict([source], beams=0)
 
 
+@pytest.mark.slow
 def test_candidates_are_drawn_alike_in_any_batch(learned: TrainingResult, tmp_path: Path) -> None:
     run = load(learned.folder)
     given = [source for source, _ in phrases(6, seed=5)]
@@ -166,6 +171,7 @@ def aligned(run: TrainedRun, sources: list[str], **options: Any) -> list[Transla
     return [one for one in found if isinstance(one, TranslationPrediction)]
 
 
+@pytest.mark.slow
 def test_words_are_aligned(learned: TrainingResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The colour is last, the verb first, and the others keep their places."""
     run, pairs = load(learned.folder), phrases(20, seed=7)
@@ -190,6 +196,7 @@ def test_words_are_aligned(learned: TrainingResult, tmp_path: Path, capsys: pyte
     assert capsys.readouterr().out.splitlines() == written
 
 
+@pytest.mark.slow
 def test_each_source_is_read_once(learned: TrainingResult) -> None:
     run, read = load(learned.folder), 0
 
@@ -202,6 +209,7 @@ def test_each_source_is_read_once(learned: TrainingResult) -> None:
     assert read == 5
 
 
+@pytest.mark.slow
 def test_transformers_translates_alike(learned: TrainingResult) -> None:
     tokenizer = AutoTokenizer.from_pretrained(learned.folder)
     model = AutoModelForSeq2SeqLM.from_pretrained(learned.folder)
@@ -212,6 +220,7 @@ def test_transformers_translates_alike(learned: TrainingResult) -> None:
     assert tokenizer.batch_decode(ids, skip_special_tokens=True) == ours
 
 
+@pytest.mark.slow
 def test_translations_that_never_end_are_cut_and_say_so(learned: TrainingResult) -> None:
     run = load(learned.folder)
     source = phrases(1, seed=5)[0][0]
@@ -232,6 +241,7 @@ def test_translations_that_never_end_are_cut_and_say_so(learned: TrainingResult)
         assert len(tokens) - 1 <= search.RATIO * len(read) + search.MORE
 
 
+@pytest.mark.slow
 def test_predictions_read_a_limited_number_of_rows_ahead(learned: TrainingResult) -> None:
     read = 0
 
@@ -246,6 +256,7 @@ def test_predictions_read_a_limited_number_of_rows_ahead(learned: TrainingResult
     assert read < 600
 
 
+@pytest.mark.slow
 def test_evaluation_scores_and_shows_translations(learned: TrainingResult, tmp_path: Path) -> None:
     data = write_phrases(tmp_path / "other.jsonl", 20, seed=9)
     found = evaluate(learned.folder, data, beams=1)
@@ -261,6 +272,7 @@ def test_evaluation_scores_and_shows_translations(learned: TrainingResult, tmp_p
     assert found.details["samples"][0]["translation"] in report
 
 
+@pytest.mark.slow
 def test_longer_training_pairs_are_left_out_and_sources_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_phrases(tmp_path / "phrases.jsonl", 60)
     long = {"source": " ".join(["dog"] * 60), "target": "Hund"}
@@ -278,6 +290,7 @@ def test_longer_training_pairs_are_left_out_and_sources_cut(tmp_path: Path, caps
     assert (found.tokens_read, found.tokens_total) == (40, 61)
 
 
+@pytest.mark.slow
 def test_source_and_target_may_have_a_vocabulary_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = phrases(40)
     apart = ["data.shared_vocabulary=false", "data.target_vocab_size=300"]
@@ -317,6 +330,7 @@ def test_source_and_target_may_have_a_vocabulary_each(tmp_path: Path, monkeypatc
         train(other.reading(pairs), run=tmp_path / "other", progress=False)
 
 
+@pytest.mark.slow
 def test_data_in_memory_are_pairs(tmp_path: Path) -> None:
     pairs = phrases(40)
     made = recipes.load("translation", [*TINY, *QUICK]).reading(pairs)
@@ -325,6 +339,7 @@ def test_data_in_memory_are_pairs(tmp_path: Path) -> None:
     assert load(tmp_path / "run").evaluate(lists, beams=1).scores.examples == 40
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compared_here")
 def test_it_is_compared_with_its_baselines(tmp_path: Path) -> None:
     data = write_phrases(tmp_path / "phrases.jsonl", 60)

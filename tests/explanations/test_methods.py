@@ -100,6 +100,7 @@ def test_good_scores_are_faithful_and_bad_ones_are_not() -> None:
     assert by_chance(question) == chance
 
 
+@pytest.mark.slow
 def test_threads_that_explain_and_read_at_once_do_not_meet_in_the_model() -> None:
     model = model_of(mixers=["additive", "softmax"], position="none", depth=2)
     texts = torch.randint(1, 20, (40, 1, PADDED), generator=torch.Generator().manual_seed(2))

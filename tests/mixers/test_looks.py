@@ -98,6 +98,7 @@ def outputs(name: str, mixer: Any, x: Tensor, mask: Tensor, looks: list[Look]) -
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), FORMS)
 def test_outputs_follow_from_the_weights(name: str, options: dict[str, Any], causal: bool) -> None:
     if causal and not mixers.describe(name).causal:

@@ -64,6 +64,7 @@ def test_the_layers_are_the_last_two_with_weights() -> None:
         aligned_layers(build(["softmax"], decoder_depth=0))
 
 
+@pytest.mark.slow
 def test_threads_that_search_at_once_have_links_of_their_own() -> None:
     model = build(["softmax"])
     sources = torch.randint(3, 30, (12, 7), generator=torch.Generator().manual_seed(1)).tolist()

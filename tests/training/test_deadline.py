@@ -92,6 +92,7 @@ def recipe(animals: Path, *more: str) -> Recipe:
 IDLE, BUSY, FREED = (lambda now: 1.0), (lambda now: 6.0 if now > 12 else 1.0), (lambda now: 6.0 if now < 15 else 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slower", [IDLE, BUSY, FREED], ids=["idle", "busy midway", "idle midway"])
 @pytest.mark.parametrize(
     "more",
@@ -140,6 +141,7 @@ def test_rates_follow_the_time(animals: Path, tmp_path: Path, machine: Machine, 
     assert seen[-1][1:] == (1, 0)
 
 
+@pytest.mark.slow
 def test_a_run_that_fits_equals_one_without_a_deadline(animals: Path, tmp_path: Path, machine: Machine) -> None:
     more = ["training.num_train_epochs=3", "training.lr_scheduler_type=cosine", "training.warmup_steps=5"]
     whole = train(recipe(animals, *more, "training.max_minutes=0"), run=tmp_path / "whole", progress=False)
@@ -149,6 +151,7 @@ def test_a_run_that_fits_equals_one_without_a_deadline(animals: Path, tmp_path: 
     same_result(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_the_time_of_a_machine_that_becomes_idle_is_used(animals: Path, tmp_path: Path, machine: Machine) -> None:
     machine.slower = FREED
     result = train(recipe(animals, "training.max_minutes=0.5"), run=tmp_path / "freed", progress=False)
@@ -158,6 +161,7 @@ def test_the_time_of_a_machine_that_becomes_idle_is_used(animals: Path, tmp_path
     assert result.steps > 3 * busy.steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [5, 20])
 def test_a_resumed_run_continues_on_the_remaining_time(
     number: int, animals: Path, tmp_path: Path, machine: Machine
@@ -180,6 +184,7 @@ def test_a_resumed_run_continues_on_the_remaining_time(
     assert (result.steps, result.stopped) == (one, "deadline")
 
 
+@pytest.mark.slow
 def test_a_run_that_fits_is_resumed_to_the_same_weights(animals: Path, tmp_path: Path, machine: Machine) -> None:
     wanted = recipe(animals, "training.max_minutes=2", "training.num_train_epochs=3")
     train(wanted, run=tmp_path / "whole", progress=False)
@@ -210,6 +215,7 @@ def test_early_stopping_comes_first(animals: Path, tmp_path: Path, machine: Mach
     assert (result.stopped, result.epochs) == ("early", 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [10, 1000])
 def test_a_minimum_of_steps_ends_at_the_deadline_too(
     steps: int, animals: Path, tmp_path: Path, machine: Machine
@@ -221,6 +227,7 @@ def test_a_minimum_of_steps_ends_at_the_deadline_too(
     assert result.steps == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "named",
     [
@@ -255,6 +262,7 @@ def test_schedules_that_follow_scores_have_no_factor(tmp_path: Path) -> None:
     assert schedule(arguments, 10)(2.5) == 1
 
 
+@pytest.mark.slow
 def test_it_says_when_training_ends_and_what_is_reserved(
     animals: Path, tmp_path: Path, machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -289,6 +297,7 @@ def test_mistakes_cost_nothing(animals: Path, tmp_path: Path) -> None:
         assert not run.exists()
 
 
+@pytest.mark.slow
 def test_the_plans_of_former_runs_are_ignored(animals: Path, tmp_path: Path) -> None:
     """Their recipes have a number of steps in place of minutes, and their folders a plan."""
     run = tmp_path / "run"
@@ -304,6 +313,7 @@ def test_the_plans_of_former_runs_are_ignored(animals: Path, tmp_path: Path) -> 
     assert result.epochs == 2
 
 
+@pytest.mark.slow
 def test_streams_have_deadlines_too(tmp_path: Path, machine: Machine) -> None:
     text = tmp_path / "text.txt"
     text.write_text("the quick brown fox jumps over the lazy dog.\n" * 90)

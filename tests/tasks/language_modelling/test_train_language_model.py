@@ -123,6 +123,7 @@ def test_without_its_states_a_training_would_not_resume_to_the_same_result(
         same_result(tmp_path / "run", whole[0])
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_result(written: Path, tmp_path: Path) -> None:
     more = [f"training.{what}_strategy=steps" for what in ("save", "eval")]
     more += ["training.eval_steps=10", "training.save_steps=10", "training.gradient_accumulation_steps=2"]

@@ -42,6 +42,7 @@ def test_the_task_keeps_its_promises(tmp_path: Path) -> None:
     check_task("translation", data, [*TINY, *more])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluates", ["epoch", "no"])
 def test_time_is_reserved_for_the_search_of_final_scores(
     evaluates: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ PICKLES = ROOT / "convert" / "weights.py"
 # A module imports only from those on its left.
 ORDER = [
     "errors",
+    "options",
     "machine",
     "results",
     "ops",

@@ -158,7 +158,7 @@ def test_mistakes_are_one_sentence(fitted: LongspanClassifier, documents: tuple[
         fitted.predict(["a text", ""])
     with pytest.raises(UserError, match="expected one column of documents, got 2"):
         fitted.predict(pd.DataFrame({"a": ["x"], "b": ["y"]}))
-    with pytest.raises(UserError, match=r"there is no setting 'dimm'; did you mean 'model.dim'"):
+    with pytest.raises(UserError, match=r"unknown key 'dimm'; did you mean 'model.dim'"):
         LongspanClassifier(dimm=3).fit(texts, labels)
     with pytest.raises(UserError, match="expected classes with different names, got '1', '1 '"):
         LongspanClassifier(**CLASSES).fit(["a", "b"], ["1", "1 "])

@@ -138,7 +138,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "embeddings of other settings": (
         lambda run: change(run, "config.json", embeddings={"kind": "tokens", "ngrams": "x", "auto_map": {}}),
-        "ngrams must be",
+        "ngrams expected a list",
     ),
     "a head of Python's": (
         lambda run: change(run, "config.json", head={"kind": "subprocess.Popen", "args": "true"}),
@@ -258,7 +258,7 @@ ODD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a fraction": (config(dim=1e9), "dim in 'run/config.json' must be an integer, got 1000000000.0;"),
     "wide": (config(dim=10**9, feed_forward_dim=64, embedding_dim=16), "do not fit its config.json"),
     "deep": (config(depth=9999), "expected tensors for 9999 layers, got"),
-    "deeper": (config(depth=100000), "depth must be at most 10000, got 100000"),
+    "deeper": (config(depth=100000), "depth must be from 0 to 10000, got 100000"),
     "positions": (config(position="learned", max_positions=2**30), "is missing in model.safetensors, but has shape"),
     "vocabulary": (config(vocab_size=10**12), "vocab_size must be at most 2147483647"),
     "heads": (config(heads=3), "heads"),

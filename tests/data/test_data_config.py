@@ -25,7 +25,7 @@ def test_defaults_are_valid() -> None:
         ),
         ({"max_length": -1}, "data.max_length must be at least 0, got -1"),
         ({"files_per_class": -5}, "data.files_per_class must be at least 0"),
-        ({"keep": "middle"}, "data.keep must be 'first' or 'last', got 'middle'"),
+        ({"keep": "middle"}, "there is no data.keep 'middle'; known names are first, last"),
         ({"classes": 1}, "data.classes must be at least 2"),
         ({"vocab_size": 257}, "at least 258 for tokens='bpe', got 257"),
         ({"tokens": "words", "vocab_size": 2}, "at least 3 for tokens='words'"),

@@ -165,8 +165,8 @@ def test_regression_has_the_unit_of_its_labels() -> None:
         ({"class_weights": [1.0, -1.0, 1.0]}, "class_weights must be at least 0 and finite, got"),
         ({"class_weights": [1.0, float("nan"), 1.0]}, "class_weights must be at least 0 and finite"),
         ({"thresholds": [0.5, 0.5, 1.5]}, "thresholds must be from 0 to 1, got"),
-        ({"target_scale": 0.0, "problem_type": "regression"}, "target_scale positive, got 0.0 and 0.0"),
-        ({"target_mean": float("inf"), "problem_type": "regression"}, "target_mean must be finite"),
+        ({"target_scale": 0.0, "problem_type": "regression"}, "target_scale must be above 0 and finite, got 0.0"),
+        ({"target_mean": float("inf"), "problem_type": "regression"}, "target_mean must be finite, got inf"),
         ({"target_mean": 3.0}, "target_mean and target_scale are for regression, got problem_type=None"),
     ],
 )

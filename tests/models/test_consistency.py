@@ -96,5 +96,5 @@ def test_nothing_is_read_twice_without_need() -> None:
 
 @pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
 def test_other_weights_are_refused(weight: float) -> None:
-    with pytest.raises(UserError, match="expected consistency of at least 0"):
+    with pytest.raises(UserError, match="consistency must be at least 0 and finite"):
         model(consistency=weight)

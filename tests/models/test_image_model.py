@@ -106,7 +106,7 @@ def test_mixed_labels_weigh_the_losses_of_both() -> None:
     [
         ({"stem": 4, "causal": True}, "stem reads pixels ahead"),
         ({"grid_position": "forier"}, "did you mean 'fourier'"),
-        ({"levels": 300}, "levels must be at most 256"),
+        ({"levels": 300}, "levels must be from 2 to 256"),
         ({"levels": 16}, "expected single pixels for levels=16, got patches of 4 x 4"),
         ({"wide": True}, "wide counts n-grams of tokens"),
     ],

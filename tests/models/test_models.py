@@ -55,7 +55,7 @@ def test_settings_of_parts_are_changed_by_their_names(tmp_path: Path) -> None:
     assert (saved.head.classifier_dropout, saved.head.pooling) == (0.5, "attention")
     with pytest.raises(UserError, match="pooling is a setting of the head 'classification'"):
         LongspanConfig(pooling="max")
-    with pytest.raises(UserError, match=r"the head 'classification' has no setting 'crf'; .* 'token_classification'"):
+    with pytest.raises(UserError, match=r"the head 'classification' has no option 'crf'; .* 'token_classification'"):
         LongspanConfig(head={"kind": "classification", "crf": True})
 
 

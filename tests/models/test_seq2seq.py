@@ -583,7 +583,7 @@ def test_what_cannot_be_is_one_sentence() -> None:
     refused("names 'local', which is not among the decoder's mixers softmax", decoder_mixer_options={"local": {}})
     refused("expected no cutoffs", cutoffs=[5])
     refused("label_smoothing must be from 0 to 1", label_smoothing=2.0)
-    refused("decoder_depth must be at least 0", decoder_depth=-1)
+    refused("decoder_depth must be from 0 to 10000", decoder_depth=-1)
     refused("expected target_vocab_size", shared_vocabulary=False)
     refused("got copy=True and False", shared_vocabulary=False, target_vocab_size=9, copy=True)
     refused("expected no target_vocab_size with a shared vocabulary", target_vocab_size=9)

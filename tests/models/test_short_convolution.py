@@ -103,7 +103,7 @@ def test_models_without_one_are_as_before() -> None:
     assert not any("convolution" in name for name in plain.state_dict())
 
 
-@pytest.mark.parametrize(("width", "told"), [(-1, "at least 0, got -1"), (10**6, "at most 128, got 1000000")])
+@pytest.mark.parametrize(("width", "told"), [(-1, "from 0 to 128, got -1"), (10**6, "from 0 to 128, got 1000000")])
 def test_widths_that_are_none_are_refused(width: int, told: str) -> None:
     with pytest.raises(UserError, match=f"short_convolution must be {told}"):
         LongspanConfig(short_convolution=width)

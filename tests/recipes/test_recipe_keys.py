@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from transformers import TrainingArguments
 
-from longspan import LongspanConfig, mixers, recipes, tasks
+from longspan import LongspanConfig, mixers, options, recipes, tasks
 from longspan.errors import UserError, listing, nearest, suggestion
 from longspan.mixers.aliases import MEANT
 from longspan.recipes import keys, recipe_files
@@ -76,7 +76,7 @@ def test_meanings_are_read_from_docstrings_and_fields() -> None:
         third: int = dataclasses.field(default=0, metadata={"help": "at 20%% off"})
         fourth: int = 0
 
-    assert keys.meanings(Derived) == {
+    assert options.meanings(Derived) == {
         "first": "One line.",
         "second": "Two lines: with a colon.",
         "third": "at 20% off",

@@ -9,15 +9,8 @@ import pytest
 
 from longspan import tasks
 from longspan.errors import UserError
-from longspan.tasks.base.options import (
-    GenerationOptions,
-    LengthTrainingOptions,
-    add_flags,
-    check_at_least,
-    make,
-    names,
-    option,
-)
+from longspan.options import add_flags, make, names
+from longspan.tasks.base.options import GenerationOptions, LengthTrainingOptions, check_at_least, option
 from longspan.tasks.language_modelling.options import EvaluationOptions, TrainingOptions
 
 
@@ -60,15 +53,15 @@ def test_what_cannot_be(given: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"size": "4"}, r"^size must be an integer, got '4'; change it\.$"),
-        ({"size": 4.0}, "size must be an integer, got 4.0"),
-        ({"size": True}, "size must be an integer, got True"),
-        ({"size": None}, "size must be an integer, got None"),
-        ({"share": "half"}, "share must be a number, got 'half'"),
-        ({"word": 3}, "word must be a string, got 3"),
-        ({"word": ["a"] * 1000}, r"word must be a string, got \['a', .*\.\.\."),
-        ({"way": 3}, "way must be one of long, short, got 3"),
-        ({"quick": "yes"}, "quick must be true or false, got 'yes'"),
+        ({"size": "4"}, r"^size expected an integer, got '4'; correct it\.$"),
+        ({"size": 4.0}, "size expected an integer, got 4.0"),
+        ({"size": True}, "size expected an integer, got True"),
+        ({"size": None}, "size expected an integer, got None"),
+        ({"share": "half"}, "share expected a number, got 'half'"),
+        ({"word": 3}, "word expected a string, got 3"),
+        ({"word": ["a"] * 1000}, r"word expected a string, got \['a', .*\.\.\."),
+        ({"way": 3}, "way expected one of long, short, got 3"),
+        ({"quick": "yes"}, "quick expected true or false, got 'yes'"),
     ],
 )
 def test_values_of_another_type(given: dict[str, Any], message: str) -> None:
@@ -125,14 +118,14 @@ def test_every_option_has_help(kind: type) -> None:
         (GenerationOptions, {"top_k": -1}, "top_k must be at least 0, got -1"),
         (GenerationOptions, {"temperature": math.nan}, "temperature must be above 0, got nan"),
         (GenerationOptions, {"temperature": -1}, "for the most likely tokens, use greedy"),
-        (GenerationOptions, {"top_p": 1.5}, r"top_p must be above 0 and at most 1, which is all tokens, got 1\.5"),
+        (GenerationOptions, {"top_p": 1.5}, r"top_p must be above 0 and at most 1, got 1\.5"),
         (GenerationOptions, {"top_p": math.nan}, "top_p must be above 0"),
         (EvaluationOptions, {"window": 0}, "window must be at least 1, got 0"),
         (EvaluationOptions, {"stride": 0}, "stride must be at least 1, got 0"),
         (EvaluationOptions, {"attention_length": -1}, "attention_length must be at least 0, got -1"),
         (EvaluationOptions, {"segment_length": 0}, "segment_length must be at least 1, got 0"),
         (EvaluationOptions, {"context": "slide"}, r"there is no context 'slide'; did you mean 'sliding'\?"),
-        (TrainingOptions, {"segment_length": 0}, r"training\.segment_length, how many tokens .* got 0; 256 suits most"),
+        (TrainingOptions, {"segment_length": 0}, r"training\.segment_length must be at least 1, got 0; 256 suits most"),
         (LengthTrainingOptions, {"batch_tokens": -1}, "batch_tokens must be at least 0, got -1"),
     ],
 )

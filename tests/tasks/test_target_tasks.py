@@ -36,7 +36,7 @@ def write_rows(path: Path, rows: list[tuple[str, str]]) -> Path:
         (TRANSLATION, ["data.target_vocab_size=300"], "no data.target_vocab_size with one vocabulary, got 300"),
         (TRANSLATION, ["data.shared_vocabulary=false", "data.tokens=gpt2"], "tokens that are learned from each side"),
         (TRANSLATION, ["data.shared_vocabulary=false", "model.copy=true"], "one vocabulary of source and target to"),
-        (TRANSLATION, ["training.bpe_dropout=1.0"], "bpe_dropout of at least 0 and below 1, got 1.0"),
+        (TRANSLATION, ["training.bpe_dropout=1.0"], "bpe_dropout must be at least 0 and below 1, got 1.0"),
         (TRANSLATION, ["training.bpe_dropout=0.1", "data.tokens=bytes"], "a tokenizer of byte-level BPE for training"),
         (TRANSLATION, ["data.max_length=2"], "training pairs of at most data.max_length=2 tokens, got only longer"),
         (SUMMARISATION, ["data.summary_column=answer"], "expected a column 'answer' in pairs.jsonl, got 'source', "),

@@ -135,8 +135,8 @@ def test_mistakes():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.layer_decay=0", r"expected training.layer_decay above 0 and at most 1"),
-        ("training.layer_decay=1.1", r"expected training.layer_decay above 0 and at most 1"),
+        ("training.layer_decay=0", r"training.layer_decay must be above 0 and at most 1, got"),
+        ("training.layer_decay=1.1", r"training.layer_decay must be above 0 and at most 1, got"),
         ("training.freeze=embedding", r"training.freeze .* did you mean 'embeddings'"),
         ("training.freeze=-1", r"expected training.freeze of at least 0 layers, got -1"),
         ("training.freeze=1.5", r"training.freeze"),

@@ -230,7 +230,7 @@ def test_a_recipe_file_says_it_all(tmp_path: Path) -> None:
         (["model.encoder=./bert", "training.word_vectors=x"], "expected training.word_vectors or model.encoder, whose"),
         (["model.encoder_window=9"], "encoder_window needs model.encoder, got encoder_window=9 without it"),
         (["model.train_encoder=true"], "train_encoder needs model.encoder, got train_encoder=True without it"),
-        (["model.encoder=./bert", "model.encoder_config={}"], "model.encoder_config is set from the data; remove it"),
+        (["model.encoder=./bert", "model.encoder_config={}"], "model.encoder_config is set from the data; leave it"),
         (
             ["model.encoder=./pickled"],
             "expected the folder of a pretrained model with safetensors files or",

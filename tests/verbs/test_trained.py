@@ -192,8 +192,8 @@ def test_a_hub_that_cannot_be_reached_is_one_sentence(run: TrainedRun, monkeypat
     ("settings", "message"),
     [
         ({"use_cache": True}, r"got 'use_cache', which is model\.use_cache and training\.use_cache; write model="),
-        ({"dimm": 3}, r"there is no setting 'dimm'; did you mean 'model\.dim'\?"),
-        ({"lr": 3}, r"there is no setting 'lr'; did you mean 'training\.learning_rate'\?"),
+        ({"dimm": 3}, r"unknown key 'dimm'; did you mean 'model\.dim'\?"),
+        ({"lr": 3}, r"unknown key 'lr'; did you mean 'training\.learning_rate'\?"),
         ({"crf": True}, "crf is not for the task 'document_classification' but for 'token_classification'"),
         ({"dim": "wide"}, r"model\.dim expected an integer, got 'wide'"),
         ({"vocab_size": "x"}, r"data\.vocab_size expected an integer"),

@@ -21,7 +21,8 @@ from longspan.errors import UserError, sentence_of, suggestion
 from longspan.machine import imports
 from longspan.machine.printing import printable
 from longspan.machine.session import quieten_transformers, use_fastest_exact_products
-from longspan.tasks.base.options import GenerationOptions, ReadingOptions, add_flags, names
+from longspan.options import add_flags, names
+from longspan.tasks.base.options import GenerationOptions, ReadingOptions
 
 
 def run() -> None:

@@ -62,12 +62,13 @@ def run(args: argparse.Namespace, out: TextIO) -> None:
 
 
 def _options(overrides: list[str]) -> dict[str, dict[str, Any]]:
-    from longspan.recipes.values import Raw, coerce, split_override
+    from longspan.options import coerce
+    from longspan.recipes import split_override
 
     found: dict[str, dict[str, Any]] = {}
     for override in overrides:
         parts, text = split_override(override)
         if len(parts) < 2:
             raise UserError(f"expected an option such as linformer.max_length=65536, got {override!r}; name the mixer.")
-        found.setdefault(".".join(parts[:-1]), {})[parts[-1]] = coerce(Raw(text), Any)
+        found.setdefault(".".join(parts[:-1]), {})[parts[-1]] = coerce(text, Any)
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from longspan.errors import UserError, suggestion
-from longspan.tasks.base.options import add_flags, names
+from longspan.options import add_flags, names
 
 
 def check_names(arguments: Sequence[str], parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from longspan.data.sources.files.decoding import check_encoding
 from longspan.data.sources.formats.schema import QUOTING, check_delimiter
-from longspan.errors import UserError, check_choice
+from longspan.errors import UserError
+from longspan.options import Options, Range, option
 
 TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe", "pieces")
 """The kinds of tokens that do not need a pretrained tokenizer."""
@@ -17,114 +18,111 @@ SMALLEST_BPE = 258
 
 
 @dataclass(frozen=True)
-class SourceData:
-    """Where examples come from, and how they are split: the keys of `[data]` that every task has.
+class SourceData(Options):
+    """Where examples come from, and how they are split: the keys of `[data]` that every task has."""
 
-    Attributes:
-        path: A file (csv, tsv, jsonl or parquet), "packages" (the sources of the installed Python packages), or
-            "hub:NAME" / "hub:NAME/CONFIG". The last is a data set of the Hugging Face Hub, or a local folder as
-            "hub:./folder". If each document has one label, also a folder with one sub-folder of text files per class,
-            or with such folders under train/ and test/. If documents have no label, also a text file, which is one
-            document, or a folder of text files, optionally with train/, valid/ and test/. In folders, any file is a
-            document whose suffix is not that of a table, a picture or the like; of .html files, the text is read. Text
-            files and text formats may be compressed: .gz, .xz, .zst or .zip.
-        train: A file or a folder for training, instead of `path`.
-        validation: A file or a folder for validation; replaces the validation split of `path`.
-        test: A file or a folder for testing; replaces the test split of `path`.
-        encoding: Encoding of text files and tables, such as "utf-8" or "latin-1". "auto" detects it for each file:
-            UTF-8 if the file is valid UTF-8, and otherwise the guess of charset-normalizer.
-        delimiter: Separator of fields in csv and tsv files: a character or its name, such as semicolon or tab. "auto"
-            is a comma in csv, a tab in tsv.
-        quoting: "quotes" if fields of csv and tsv files may stand in quotation marks, "none" if these are characters
-            like others. "auto" is "none" in a file with tabs whose quotation marks would join rows, and else "quotes".
-        header: Whether the first row of csv and tsv files has the names of the columns; if not, these are numbered
-            from 1: data.text_column=2 is the second.
-        validation_fraction: Share of the training rows used for validation, class by class, if the source has no
-            validation split; 0 for none. A single document is cut, and its end used.
-        test_fraction: The same for the test split.
-        split_seed: Seed of those splits.
-        skip_bad_rows: Whether to drop and count bad rows instead of stopping. Bad rows have no label, an empty
-            document, broken text, or the wrong number of csv fields. Lines that are not a JSON object and files that
-            cannot be read, such as recordings, are bad, too.
-        classes: For "packages" only: how many packages, largest first; 0 means 10.
-        files_per_class: For "packages" only: maximum number of files per package; 0 means all.
-    """
+    table = "data"
 
-    path: str = ""
-    train: str = ""
-    validation: str = ""
-    test: str = ""
-    encoding: str = "utf-8"
-    delimiter: str = "auto"
-    quoting: str = "auto"
-    header: bool = True
-    validation_fraction: float = 0.1
-    test_fraction: float = 0.0
-    split_seed: int = 0
-    skip_bad_rows: bool = False
-    classes: int = 0
-    files_per_class: int = 0
+    path: str = option(
+        "",
+        'file (csv, tsv, jsonl or parquet), "packages" (the sources of the installed Python packages), or "hub:NAME" '
+        '/ "hub:NAME/CONFIG". The last is a data set of the Hugging Face Hub, or a local folder as "hub:./folder". If '
+        "each document has one label, also a folder with one sub-folder of text files per class, or with such folders "
+        "under train/ and test/. If documents have no label, also a text file, which is one document, or a folder of "
+        "text files, optionally with train/, valid/ and test/. In folders, any file is a document whose suffix is not "
+        "that of a table, a picture or the like; of .html files, the text is read. Text files and text formats may be "
+        "compressed: .gz, .xz, .zst or .zip.",
+    )
+    train: str = option("", "file or folder for training, instead of `path`")
+    validation: str = option("", "file or folder for validation; replaces the validation split of `path`")
+    test: str = option("", "file or folder for testing; replaces the test split of `path`")
+    encoding: str = option(
+        "utf-8",
+        'encoding of text files and tables, such as "utf-8" or "latin-1". "auto" detects it for each file: UTF-8 if '
+        "the file is valid UTF-8, and otherwise the guess of charset-normalizer.",
+    )
+    delimiter: str = option(
+        "auto",
+        'separator of fields in csv and tsv files: a character or its name, such as semicolon or tab. "auto" is a '
+        "comma in csv, a tab in tsv.",
+    )
+    quoting: str = option(
+        "auto",
+        '"quotes" if fields of csv and tsv files may stand in quotation marks, "none" if these are characters like '
+        'others. "auto" is "none" in a file with tabs whose quotation marks would join rows, and else "quotes".',
+        QUOTING,
+    )
+    header: bool = option(
+        True,
+        "whether the first row of csv and tsv files has the names of the columns; if not, these are numbered from 1: "
+        "data.text_column=2 is the second",
+    )
+    validation_fraction: float = option(
+        0.1,
+        "share of the training rows used for validation, class by class, if the source has no validation split; 0 for "
+        "none. A single document is cut, and its end used.",
+        Range(0, below=1),
+        advice="0.1 is a tenth of the rows",
+    )
+    test_fraction: float = option(
+        0.0,
+        "share of the training rows used for testing, likewise",
+        Range(0, below=1),
+        advice="0.1 is a tenth of the rows",
+    )
+    split_seed: int = option(0, "seed of those splits", Range(0))
+    skip_bad_rows: bool = option(
+        False,
+        "whether to drop and count bad rows instead of stopping. Bad rows have no label, an empty document, broken "
+        "text, or the wrong number of csv fields. Lines that are not a JSON object and files that cannot be read, "
+        "such as recordings, are bad, too.",
+    )
+    classes: int = option(0, 'for "packages" only: number of packages, largest first; 0 means 10', Range(0))
+    files_per_class: int = option(0, 'for "packages" only: maximum number of files per package; 0 means all', Range(0))
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.path and self.train:
             raise UserError(
                 f"expected training data from either data.path or data.train, got both ({self.path!r} and "
                 f"{self.train!r}); set only one."
             )
-        for name in ("validation_fraction", "test_fraction"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(
-                    f"data.{name} must be at least 0 and below 1, got {getattr(self, name)}; 0.1 is a tenth of the "
-                    "rows."
-                )
         if self.validation_fraction + self.test_fraction >= 1:
             raise UserError(
                 "data.validation_fraction and data.test_fraction must add up to less than 1, got "
                 f"{self.validation_fraction + self.test_fraction:g}, which leaves nothing to train on; lower either."
             )
-        for name in ("split_seed", "classes", "files_per_class"):
-            if getattr(self, name) < 0:
-                raise UserError(f"data.{name} must be at least 0, got {getattr(self, name)}; raise it.")
         check_encoding(self.encoding)
         check_delimiter(self.delimiter)
-        check_choice("data.quoting", self.quoting, QUOTING)
         if self.classes == 1:
             raise UserError("data.classes must be at least 2 (or 0 for the default), got 1; raise it.")
 
 
 @dataclass(frozen=True)
 class DataConfig(SourceData):
-    """Texts: where they come from, how they are split, and how they are tokenised.
+    """Texts: where they come from, how they are split, and how they are tokenised."""
 
-    Attributes:
-        text_column: The column with the documents.
-        tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space alone, line
-            breaks kept as tokens), "bpe" or "pieces" (BPE within words, punctuation split off). Any other value is the
-            name or folder of a pretrained tokenizer.
-        tokenizer_from: A run folder whose tokenizer is used instead of learning one; `tokens`, `vocab_size` and
-            `lowercase` are then those of that run. `model.start_from` sets it.
-        vocab_size: Maximum number of tokens to learn, special tokens included; "bytes" ignores it.
-        lowercase: Whether to lower-case documents first (not with a pretrained tokenizer).
-        max_length: Maximum number of tokens per document, special tokens included; 0 keeps all.
-        keep: Which tokens of a longer document to keep, the "first" or the "last".
-    """
-
-    text_column: str = "text"
-    tokens: str = "bpe"
-    tokenizer_from: str = ""
-    vocab_size: int = 16000
-    lowercase: bool = False
-    max_length: int = 0
-    keep: str = "first"
+    text_column: str = option("text", "column with the documents")
+    tokens: str = option(
+        "bpe",
+        'kind of tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space '
+        'alone, line breaks kept as tokens), "bpe" or "pieces" (BPE within words, punctuation split off). Any other '
+        "value is the name or folder of a pretrained tokenizer.",
+    )
+    tokenizer_from: str = option(
+        "",
+        "run folder whose tokenizer is used instead of learning one; `tokens`, `vocab_size` and `lowercase` are then "
+        "those of that run. `model.start_from` sets it.",
+    )
+    vocab_size: int = option(16000, 'maximum number of tokens to learn, special tokens included; "bytes" ignores it')
+    lowercase: bool = option(False, "whether to lower-case documents first (not with a pretrained tokenizer)")
+    max_length: int = option(0, "maximum number of tokens per document, special tokens included; 0 keeps all", Range(0))
+    keep: str = option("first", 'tokens to keep of a longer document: the "first" or the "last"', ("first", "last"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.tokens:
             raise UserError("data.tokens must be a name, got an empty text; leave it out to use the default.")
-        if self.max_length < 0:
-            raise UserError(f"data.max_length must be at least 0, got {self.max_length}; raise it.")
-        if self.keep not in ("first", "last"):
-            raise UserError(f"data.keep must be 'first' or 'last', got {self.keep!r}; choose which tokens to keep.")
         smallest = SMALLEST_BPE if self.tokens in BYTE_PAIRS else 3
         if self.vocab_size < smallest:
             raise UserError(

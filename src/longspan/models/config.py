@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from longspan.errors import UserError, check_choice
+from longspan import options
+from longspan.errors import UserError
 from longspan.models import remote_code, settings
 from longspan.models.block import ACTIVATIONS
-from longspan.models.settings import HeadSettings, PartSettings, check_shares, check_sizes
+from longspan.models.settings import DEEPEST, LARGEST, WIDEST, HeadSettings, PartSettings
+from longspan.options import Range, check, document, option
 
 #: What the layers are made of, and how wide the embeddings are: a model that starts from another one has the same.
 SHAPE = (
@@ -21,20 +23,6 @@ SHAPE = (
     *("scale_embeddings", "embedding_norm", "norm", "residual", "share_layers", "activation"),
 )
 _PARTS = ("embeddings", "head")
-#: The smallest value of each size.
-_SIZES = {
-    "dim": 1,
-    "depth": 0,
-    "heads": 1,
-    "vocab_size": 1,
-    "max_positions": 1,
-    "feed_forward_dim": 0,
-    "embedding_dim": 1,
-    "position_period": 1,
-    "short_convolution": 0,
-}
-#: The largest value of each size that has a limit of its own: a convolution of more positions is not short.
-_MOST = {"depth": settings.DEEPEST, "short_convolution": 128}
 
 
 @strict
@@ -42,53 +30,6 @@ class LongspanConfig(PreTrainedConfig):
     """Shape of a longspan model: of its backbone, and, as `embeddings` and `head`, of the parts around it.
 
     The names that other models of transformers use for the backbone's settings work too (`attribute_map`).
-
-    Args:
-        embeddings: what turns the input into vectors: settings such as `TokenSettings`, or a dictionary of them with
-            their "kind"; None means plain embeddings of tokens.
-        head: what turns the model's vectors into outputs and a loss, likewise. A model class without settings of its
-            own kind takes their defaults.
-        vocab_size: number of token ids.
-        dim: width of the model.
-        depth: number of layers.
-        heads: number of heads of each mixer that has heads.
-        feed_forward_dim: hidden width of the feed-forward networks; None means 4 * dim, 0 means none.
-        mixers: names of the mixers, repeated over the depth, such as ["additive", "softmax"] for a hybrid; None means
-            ["additive"].
-        mixer_options: options per mixer, {"additive": {"sharing": "none"}}.
-        cross_mixers: names of mixers with cross attention (additive, bounded_memory, linear, messages, softmax),
-            repeated over the depth. Through them each layer attends to another sequence, the context, after its own
-            mixer; None or an empty list means none. `mixer_options` counts for them too.
-        causal: whether positions see only themselves and earlier positions.
-        forget: decay of each head of a causal mixer that has it: "none", "fixed", "learned" or "input" (see `longspan
-            show additive`). Other mixers ignore it, but one of the model must have it.
-        rotary: whether mixers that can (`softmax`, `local`, `linear`) rotate queries and keys by their position. Other
-            mixers ignore it, but one of the model must have it.
-        short_convolution: width of a depthwise convolution before every mixer, such as 4: the position itself and those
-            before it, or with causal=false those around it; 0 means none.
-        position: "sinusoidal", "learned", "fourier" or "none".
-        position_combine: "add" or "concat".
-        max_positions: largest number of tokens with learned positions; the scale of fourier positions.
-        position_period: number of tokens after which position numbers restart at 0, for endless streams; None means
-            never.
-        embedding_dim: width of the embeddings if it is not that of the model (a linear map connects the two). None
-            means dim, or dim / 2 if positions are concatenated, and with a `recommender` from a paper the paper's.
-        tie_word_embeddings: whether language models use the word vectors as output weights too.
-        scale_embeddings: whether word vectors are multiplied by the square root of dim.
-        embedding_norm: whether the embeddings are normalised; None means only with norm="post", as in BERT.
-        norm: "pre", "post" or "none".
-        residual: whether blocks add their input to their output.
-        share_layers: whether layers share their weights.
-        activation: activation of the feed-forward networks, "gelu" or "relu".
-        feed_forward_dropout: whether the feed-forward networks also apply dropout after the activation.
-        dropout: dropout of the embeddings, the mixers and the feed-forward networks.
-        token_dropout: probability of zeroing a whole token in training, before positions are added. With
-            word_characters, the token and the word as a whole are zeroed, but not the word's characters.
-        use_cache: default of the argument `use_cache` of a causal model outside training: whether calls on whole
-            sequences also return states. None means no, though `generate` uses states.
-        initializer_range: standard deviation of new weights.
-        pad_token_id: the id of padding, whose embedding stays zero (unless it is also an output weight); None if every
-            id is a token.
 
     Raises:
         UserError: for values that do not fit together, settings of a part among those of the backbone, or two names of
@@ -118,38 +59,103 @@ class LongspanConfig(PreTrainedConfig):
     }
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "losses", "user_vectors", "history_weights"]
 
-    embeddings: Any = None
-    head: Any = None
-    vocab_size: int = 16000
-    dim: int = 256
-    depth: int = 2
-    heads: int = 16
-    feed_forward_dim: int | None = None
-    mixers: list[str] | None = None
-    mixer_options: dict[str, dict[str, Any]] | None = None
-    cross_mixers: list[str] | None = None
-    causal: bool = False
-    forget: str = "none"
-    rotary: bool = False
-    short_convolution: int = 0
-    position: str = "sinusoidal"
-    position_combine: str = "add"
-    max_positions: int = 4096
-    position_period: int | None = None
-    embedding_dim: int | None = None
-    tie_word_embeddings: bool = True
-    scale_embeddings: bool = False
-    embedding_norm: bool | None = None
-    norm: str = "pre"
-    residual: bool = True
-    share_layers: bool = False
-    activation: str = "gelu"
-    feed_forward_dropout: bool = False
-    dropout: float | int = 0.1
-    token_dropout: float | int = 0.0
-    use_cache: bool | None = None
-    initializer_range: float = 0.02
-    pad_token_id: int | None = 0
+    embeddings: Any = option(
+        None,
+        "settings of the embeddings, such as `TokenSettings`, or a dictionary of them with their "
+        '"kind"; None means plain embeddings of tokens',
+        from_data=True,
+    )
+    head: Any = option(
+        None,
+        "settings of the head, likewise. A model class without settings of its own kind takes their defaults.",
+        from_data=True,
+    )
+    vocab_size: int = option(16000, "number of token ids", Range(1), from_data=True)
+    dim: int = option(256, "width of the model", Range(1))
+    depth: int = option(2, "number of layers", Range(0, DEEPEST))
+    heads: int = option(16, "number of heads of each mixer that has heads", Range(1))
+    feed_forward_dim: int | None = option(
+        None, "hidden width of the feed-forward networks; None means 4 * dim, 0 means none", Range(0)
+    )
+    mixers: list[str] | None = option(
+        None,
+        'names of the mixers, repeated over the depth, such as ["additive", "softmax"] for a hybrid; None means '
+        '["additive"]',
+    )
+    mixer_options: dict[str, dict[str, Any]] | None = option(
+        None, 'options per mixer, {"additive": {"sharing": "none"}}'
+    )
+    cross_mixers: list[str] | None = option(
+        None,
+        "names of mixers with cross attention (additive, bounded_memory, linear, messages, softmax), repeated over "
+        "the depth. Through them each layer attends to another sequence, the context, after its own mixer; None or an "
+        "empty list means none. `mixer_options` counts for them too.",
+    )
+    causal: bool = option(False, "whether positions see only themselves and earlier positions")
+    forget: str = option(
+        "none",
+        'decay of each head of a causal mixer that has it: "none", "fixed", "learned" or "input" (see `longspan show '
+        "additive`). Other mixers ignore it, but one of the model must have it.",
+    )
+    rotary: bool = option(
+        False,
+        "whether mixers that can (`softmax`, `local`, `linear`) rotate queries and keys by their position. Other "
+        "mixers ignore it, but one of the model must have it.",
+    )
+    short_convolution: int = option(
+        0,
+        "width of a depthwise convolution before every mixer, such as 4: the position itself and those before it, or "
+        "with causal=false those around it; 0 means none",
+        Range(0, WIDEST),
+    )
+    position: str = option("sinusoidal", '"sinusoidal", "learned", "fourier" or "none"')
+    position_combine: str = option("add", '"add" or "concat"')
+    max_positions: int = option(
+        4096, "largest number of tokens with learned positions; the scale of fourier positions", Range(1)
+    )
+    position_period: int | None = option(
+        None,
+        "number of tokens after which position numbers restart at 0, for endless streams; None means never",
+        Range(1),
+    )
+    embedding_dim: int | None = option(
+        None,
+        "width of the embeddings if it is not that of the model (a linear map connects the two). None means dim, or "
+        "dim / 2 if positions are concatenated, and with a `recommender` from a paper the paper's.",
+        Range(1),
+    )
+    tie_word_embeddings: bool = option(True, "whether language models use the word vectors as output weights too")
+    scale_embeddings: bool = option(False, "whether word vectors are multiplied by the square root of dim")
+    embedding_norm: bool | None = option(
+        None, 'whether the embeddings are normalised; None means only with norm="post", as in BERT'
+    )
+    norm: str = option("pre", '"pre", "post" or "none"')
+    residual: bool = option(True, "whether blocks add their input to their output")
+    share_layers: bool = option(False, "whether layers share their weights")
+    activation: str = option("gelu", 'activation of the feed-forward networks, "gelu" or "relu"', ACTIVATIONS)
+    feed_forward_dropout: bool = option(
+        False, "whether the feed-forward networks also apply dropout after the activation"
+    )
+    dropout: float | int = option(
+        0.1, "dropout of the embeddings, the mixers and the feed-forward networks", Range(0, 1)
+    )
+    token_dropout: float | int = option(
+        0.0,
+        "probability of zeroing a whole token in training, before positions are added. With word_characters, the "
+        "token and the word as a whole are zeroed, but not the word's characters.",
+        Range(0, 1),
+    )
+    use_cache: bool | None = option(
+        None,
+        "default of the argument `use_cache` of a causal model outside training: whether calls on whole sequences "
+        "also return states. None means no, though `generate` uses states.",
+    )
+    initializer_range: float = option(0.02, "standard deviation of new weights", Range(0, below=math.inf))
+    pad_token_id: int | None = option(
+        0,
+        "id of padding, whose embedding stays zero (unless it is also an output weight); None if every id is a token",
+        from_data=True,
+    )
 
     def __post_init__(self, **kwargs: Any) -> None:
         self._take_usual_names(kwargs)
@@ -167,11 +173,7 @@ class LongspanConfig(PreTrainedConfig):
             self.embedding_dim = self.dim // 2 if self.position_combine == "concat" else self.dim
         if self.embedding_norm is None:
             self.embedding_norm = self.norm == "post"
-        check_choice("activation", self.activation, ACTIVATIONS)
-        check_sizes(self, _SIZES, _MOST)
-        check_shares(self, "dropout", "token_dropout")
-        if not 0 <= self.initializer_range < math.inf:
-            raise UserError(f"initializer_range must be at least 0, got {self.initializer_range}; choose another.")
+        check(self, largest=LARGEST)
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise UserError(
                 f"pad_token_id must be one of the {self.vocab_size} tokens, got {self.pad_token_id}; choose another or "
@@ -222,7 +224,7 @@ class LongspanConfig(PreTrainedConfig):
             if not isinstance(known, Mapping):
                 continue
             # What is wrong with the dictionary, the configuration says.
-            names = settings.load(part, known["kind"]).settings() if isinstance(known.get("kind"), str) else {}
+            names = options.names(settings.load(part, known["kind"])) if isinstance(known.get("kind"), str) else []
             given = {name: kwargs.pop(name) for name in names if name in kwargs}
             if isinstance(kwargs.get(part), Mapping):
                 given |= kwargs.pop(part)
@@ -258,3 +260,6 @@ def _refuse_settings_of_parts(given: Mapping[str, Any]) -> None:
                 f"{name} is a setting of the {part} {kind!r}, got {name}={value!r} among those of the backbone; give "
                 f"it with {part}={{'kind': {kind!r}, ...}}, or leave it out."
             )
+
+
+document(LongspanConfig, LongspanConfig.__dataclass_fields__)

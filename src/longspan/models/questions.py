@@ -1,15 +1,11 @@
 """Models that read a question with a document: by cross attention in every layer, or before the document."""
 
-from typing import Any
-
 from longspan import mixers
-from longspan.errors import UserError, check_choice
+from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 
-
-def check_question(settings: Any) -> None:
-    """Raise UserError unless the `question` of a head's settings is a way to read one."""
-    check_choice("question", settings.question, ("context", "front"))
+#: Ways to read a question, `question` in the settings of heads.
+QUESTIONS = ("context", "front")
 
 
 def settle_question(config: LongspanConfig) -> None:

@@ -5,9 +5,8 @@ A part declares its settings as a strict dataclass next to its code,
     @strict
     @dataclass
     class SensorSettings(EmbeddingSettings):
-        '''... Args: ...'''
-
-        channels: int = from_data(1)
+        kernel: int = option(5, "width of the convolution", Range(1))
+        channels: int = from_data(1, "numbers at each moment")
 
 and a `LongspanConfig` holds one of each. In config.json and as dictionaries they have a "kind": the name of the file in
 `longspan.models.embeddings` or `longspan.models.heads`, each with one such class. The kind may also be the dotted path
@@ -15,60 +14,50 @@ of a class elsewhere, which is imported only with consent (`longspan.machine.imp
 """
 
 import dataclasses
-import functools
 import importlib
-import math
-import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from longspan import options
 from longspan.errors import UserError, suggestion
-from longspan.errors.hints import expectation, matches
 from longspan.machine.imports import load_class, modules_in
 
 if TYPE_CHECKING:
     from longspan.models.embeddings.base import Embeddings
 
 P = TypeVar("P", bound="PartSettings")
-_LARGEST = 2**31 - 1
+#: The largest size of a tensor.
+LARGEST = 2**31 - 1
 #: Ten times as deep as the deepest models; more layers take minutes to build, even without weights.
 DEEPEST = 10_000
+#: A convolution of more positions is not short.
+WIDEST = 128
 
 
-def from_data(default: Any) -> Any:
-    """Return a field of settings that the data decide, or what is read: recipes may not set it."""
-    return dataclasses.field(default=default, metadata={"from_data": True})
+def from_data(default: Any, text: str = "", allowed: options.Range | Collection[str] | None = None) -> Any:
+    """Declare a setting that the data decide, so that recipes may not set it; see `longspan.options.option`."""
+    return options.option(default, text, allowed, from_data=True)
 
 
-class PartSettings:
-    """What the two kinds of settings have in common."""
+class PartSettings(options.Options):
+    """Settings of embeddings or of a head."""
 
     #: Where the part's settings are in a `LongspanConfig`.
     part: ClassVar[str]
+    largest = LARGEST
 
     @classmethod
     def kind(cls) -> str:
-        """Return what config.json calls them."""
+        """Name of this kind of part in config.json."""
         package, _, name = cls.__module__.rpartition(".")
-        return name if package == _package(cls.part) else f"{cls.__module__}.{cls.__qualname__}"
-
-    @classmethod
-    def fields(cls, *, from_data: bool) -> dict[str, Any]:
-        """Return the names and types of the settings that the data decide, or of those that recipes may set."""
-        hints = _hints(cls)  # type: ignore[arg-type]
-        declared = dataclasses.fields(cls)  # type: ignore[arg-type]
-        return {one.name: hints[one.name] for one in declared if one.metadata.get("from_data", False) == from_data}
-
-    @classmethod
-    def settings(cls) -> dict[str, Any]:
-        """Return the names and types of all settings."""
-        return cls.fields(from_data=False) | cls.fields(from_data=True)
+        return name if package == _PACKAGES[cls.part] else f"{cls.__module__}.{cls.__qualname__}"
 
     @classmethod
     def required(cls) -> list[str]:
-        """Return the settings without a default."""
-        return [one.name for one in dataclasses.fields(cls) if one.default is dataclasses.MISSING]  # type: ignore[arg-type]
+        """Names of the settings without a default."""
+        declared = dataclasses.fields(cls)  # type: ignore[arg-type]
+        return [one.name for one in declared if options.default(one) is options.REQUIRED]
 
     def to_dict(self) -> dict[str, Any]:
         """Return them as JSON, all of them, so that a later change of defaults does not change a saved model."""
@@ -79,12 +68,6 @@ class PartSettings:
 
     def check(self, config: Any) -> None:
         """Fill in what follows from the model around this part, and raise UserError for what does not fit."""
-
-
-@functools.cache
-def _hints(kind: type[PartSettings]) -> dict[str, Any]:
-    # Reading a recipe and building a model ask for them hundreds of times.
-    return typing.get_type_hints(kind)
 
 
 class EmbeddingSettings(PartSettings, ABC):
@@ -118,13 +101,9 @@ _PACKAGES = {"embeddings": "longspan.models.embeddings", "head": "longspan.model
 _BASES: dict[str, type[PartSettings]] = {"embeddings": EmbeddingSettings, "head": HeadSettings}
 
 
-def _package(part: str) -> str:
-    return _PACKAGES[part]
-
-
 def kinds(part: str) -> list[str]:
     """Return the kinds of "embeddings" or of "head" that come with longspan, sorted."""
-    package = importlib.import_module(_package(part))
+    package = importlib.import_module(_PACKAGES[part])
     return [name for name in modules_in(*package.__path__) if name != "base"]
 
 
@@ -138,7 +117,7 @@ def load(part: str, kind: str) -> type[PartSettings]:
         return load_class(kind, _BASES[part], what=f"kind of {part}")
     if kind not in kinds(part):
         raise UserError(f"there is no kind of {part} called {kind!r}; {suggestion(str(kind), kinds(part))}")
-    module = importlib.import_module(f"{_package(part)}.{kind}")
+    module = importlib.import_module(f"{_PACKAGES[part]}.{kind}")
     own = (value for value in vars(module).values() if getattr(value, "__module__", None) == module.__name__)
     return next(value for value in own if isinstance(value, type) and issubclass(value, _BASES[part]))
 
@@ -163,8 +142,7 @@ def arguments(
             _refuse_others(rest, chosen, kind)
     for part in (chosen, head):
         if part is not None and rest.get(part.part) is None:
-            own = {name: rest.pop(name) for name in part.settings() if name in rest}
-            rest[part.part] = made(part, own)
+            rest[part.part] = build(part, {name: rest.pop(name) for name in options.names(part) if name in rest})
     return rest
 
 
@@ -176,8 +154,8 @@ def _refuse_others(rest: dict[str, Any], chosen: type[PartSettings], other: type
     needed = [name for name in other.required() if not rest.get(name)]
     for name in needed:
         rest.pop(name, None)
-    shared = chosen.settings()
-    for name in (name for name in other.settings() if name in rest and name not in shared):
+    shared = options.names(chosen)
+    for name in (name for name in options.names(other) if name in rest and name not in shared):
         if needed:
             raise UserError(
                 f"{name} needs model.{needed[0]}, got {name}={rest[name]!r} without it; set that one or leave this out."
@@ -208,23 +186,23 @@ def parsed(part: str, given: Any) -> Any:
             f"expected {part} as settings or a dictionary with a 'kind', one of {', '.join(kinds(part))} or a dotted "
             f"path, got {given!r}; correct it."
         )
-    return made(load(part, given["kind"]), {key: value for key, value in given.items() if key != "kind"})
+    return build(load(part, given["kind"]), {key: value for key, value in given.items() if key != "kind"})
 
 
-def made(kind: type[P], values: Mapping[str, Any]) -> P:
-    """Return settings with these values. Raises UserError for unknown names and values of other types."""
-    hints = kind.settings()
+def build(kind: type[P], values: Mapping[str, Any]) -> P:
+    """Settings with these values.
+
+    Raises:
+        UserError: A required setting is missing, a name unknown, or a value of another type.
+    """
+    what = f"the {kind.part} {kind.kind()!r}"
     for name in kind.required():
         if name not in values:
-            raise UserError(f"the {kind.part} {kind.kind()!r} need the setting {name!r}, got none; give it.")
-    for name, value in values.items():
-        if name not in hints:
-            other = next((home for home in homes(name) if home[0] == kind.part), None)
-            hint = f"it is one of {other[1]!r}." if other else suggestion(name, hints)
-            raise UserError(f"the {kind.part} {kind.kind()!r} has no setting {name!r}; {hint}")
-        if not matches(value, hints[name]):
-            raise UserError(f"{name} must be {expectation(hints[name], value)}, got {value!r}; change it.")
-    return kind(**values)
+            raise UserError(f"{what} need the option {name!r}, got none; give it.")
+    for name in values:
+        if name not in options.names(kind) and (others := [of for part, of in homes(name) if part == kind.part]):
+            raise UserError(f"{what} has no option {name!r}; it is one of {others[0]!r}.")
+    return options.make(kind, values, what)
 
 
 def homes(name: str) -> Iterator[tuple[str, str]]:
@@ -232,39 +210,14 @@ def homes(name: str) -> Iterator[tuple[str, str]]:
     for part in _PACKAGES:
         for kind in kinds(part):
             settings = load(part, kind)
-            if name in settings.settings():
+            if name in options.names(settings):
                 yield part, kind
 
 
-def check_sizes(of: Any, least: Mapping[str, int], most: Mapping[str, int] | None = None) -> None:
-    """Raise UserError unless each named setting is at least so large, and no larger than any tensor; None is fine."""
-    for name, smallest in least.items():
-        value, largest = getattr(of, name), (most or {}).get(name, _LARGEST)
-        if value is not None and value < smallest:
-            raise UserError(f"{name} must be at least {smallest}, got {value}; choose a larger one.")
-        if value is not None and value > largest:
-            raise UserError(f"{name} must be at most {largest}, got {value}; choose a smaller one.")
-
-
-def check_shares(of: Any, *names: str) -> None:
-    """Raise UserError unless each named setting is between 0 and 1, or None."""
-    for name in names:
-        value = getattr(of, name)
-        # This also refuses NaN.
-        if value is not None and not 0 <= value <= 1:
-            raise UserError(f"{name} must be from 0 to 1, got {value}; choose another.")
-
-
-def check_each(of: Any, name: str, count: int, what: str, most: float = math.inf) -> None:
-    """Raise UserError unless a list, if there is one, has `count` numbers from 0 to `most`, one for each of `what`."""
+def check_count(of: Any, name: str, count: int, what: str) -> None:
+    """Raise UserError unless a list, if there is one, has `count` numbers, one for each of `what`."""
     values = getattr(of, name)
-    if values is None:
-        return
-    if len(values) != count:
+    if values is not None and len(values) != count:
         raise UserError(
             f"{name} must have a number for each of {count} {what}, got {len(values)}; give one for each, or None."
         )
-    # This also refuses NaN.
-    if not all(0 <= value <= most and value < math.inf for value in values):
-        limits = "at least 0 and finite" if most > 1 else "from 0 to 1"
-        raise UserError(f"{name} must be {limits}, got {values}; choose others.")

@@ -6,6 +6,7 @@ A recipe has the top-level keys `task` and `description` and three tables. `[dat
 read or trained.
 """
 
+import os
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -13,17 +14,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from longspan import mixers, tasks
+from longspan import mixers, options, tasks
 from longspan.data.columns.values import described
 from longspan.data.sources.formats.schema import source_names
 from longspan.errors import UserError
-from longspan.errors.hints import expectation, matches
 from longspan.machine import imports
 from longspan.recipes import keys, starting
-from longspan.recipes.keys import SET_ELSEWHERE, TABLES, TRAINING_DEFAULTS, known
+from longspan.recipes.keys import TABLES, TRAINING_DEFAULTS, known
 from longspan.recipes.recipe_files import DEFAULT_TASK, names, read, read_toml
-from longspan.recipes.values import Raw, coerce, plain, split_override
-from longspan.tasks.base import options
 from longspan.tasks.base.task import Recipe, Task
 
 __all__ = ["DEFAULT_TASK", "TRAINING_DEFAULTS", "load", "names", "of_run"]
@@ -98,9 +96,8 @@ def _load(
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"recipe {source!r} is not valid TOML: {error}.") from None
     for key, value in tables.items():
-        wanted = dict if key in TABLES else str
-        if key in _TOP_LEVEL and not isinstance(value, wanted):
-            raise UserError(f"{key} in recipe {name!r} expected {expectation(wanted)}, got {value!r}; correct it.")
+        if key in _TOP_LEVEL:
+            options.check_type(f"{key} in recipe {name!r}", value, dict if key in TABLES else str)
     with imports.named_in(source):
         task = tasks.load(tables.get("task", DEFAULT_TASK))
         for key in tables:
@@ -118,10 +115,11 @@ def _load(
             # It would raise the number that the user sets.
             tables.get("training", {}).pop("min_steps", None)
         for override in overrides:
-            parts, raw = _split(override, task, source)
-            _set(tables, parts, Raw(raw), task, source)
+            parts, text = _split(override, task, source)
+            _set(tables, parts, options.coerce(text, _hint(parts, task, source)))
         for key, value in placed.items():
-            _set(tables, key.split("."), plain(value), task, source)
+            _hint(key.split("."), task, source)
+            _set(tables, key.split("."), _plain(value))
         for table in TABLES:
             tables[table] = _checked(table, tables.get(table, {}), task, source)
         starting.fill_in_encoder_tokens(tables)
@@ -152,6 +150,19 @@ def _given(key: str, overrides: typing.Sequence[str]) -> bool:
     return any(name.strip() == key and value.strip().strip("\"'") for name, _, value in parts)
 
 
+def split_override(override: str) -> tuple[list[str], str]:
+    """Split `a.b.c=value` into its dotted key and the text of its value.
+
+    Raises:
+        UserError: There is no `=`, or an empty key.
+    """
+    key, equals, value = override.partition("=")
+    parts = [part.strip() for part in key.split(".")]
+    if not equals or not all(parts):
+        raise UserError(f"expected an override such as training.seed=1, got {override!r}; correct it.")
+    return parts, value.strip()
+
+
 def _split(override: str, task: Task, recipe: str) -> tuple[list[str], str]:
     """Return the parts of the key in `table.key[.key...]=value`, and the text of the value."""
     if "=" not in override and Path(override).exists():
@@ -159,18 +170,27 @@ def _split(override: str, task: Task, recipe: str) -> tuple[list[str], str]:
             f"expected an override such as training.seed=1, got the path {override!r}; did you mean "
             f"'data.path={override}'?"
         )
-    parts, raw = split_override(override)
-    if parts[0] not in TABLES or len(parts) < 2:
-        raise UserError(f"override {override!r} expected TABLE.KEY=VALUE; {_place(parts, task, recipe)}")
-    return parts, raw
+    parts, text = split_override(override)
+    if parts[0] in TABLES and len(parts) > 1:
+        return parts, text
+    place = keys.hint(parts[-1], task, recipe)
+    if parts == ["task"]:
+        place = "a recipe has its task, and `longspan recipes` lists the recipes of each."
+    elif len(parts) > 1 and parts[0] in (*mixers.names(), *mixers.aliases()):
+        place = f"did you mean 'model.mixer_options.{'.'.join(parts)}'?"
+    raise UserError(f"override {override!r} expected TABLE.KEY=VALUE; {place}")
 
 
-def _set(tables: dict[str, Any], parts: list[str], value: Any, task: Task, recipe: str) -> None:
-    """Write a value under `table.key[.key...]` into `tables`."""
+def _hint(parts: list[str], task: Task, recipe: str) -> Any:
+    """Type of the value under `table.key[.key...]`. Raises UserError if there is no such key."""
     hints = known(parts[0], task)
     if parts[1] not in hints:
-        raise _unknown(parts[0], parts[1], task, recipe)
-    hint = hints[parts[1]] if len(parts) == 2 else Any
+        raise keys.unknown(parts[1], task, recipe, parts[0])
+    return hints[parts[1]] if len(parts) == 2 else Any
+
+
+def _set(tables: dict[str, Any], parts: list[str], value: Any) -> None:
+    """Write a value under `table.key[.key...]` into `tables`."""
     node = tables
     for part in parts[:-1]:
         node = node.setdefault(part, {})
@@ -178,37 +198,21 @@ def _set(tables: dict[str, Any], parts: list[str], value: Any, task: Task, recip
             raise UserError(
                 f"{'.'.join(parts)!r} expected keys below {part!r}, got {node!r}, which has none; shorten it."
             )
-    node[parts[-1]] = coerce(value, hint) if isinstance(value, Raw) else value
+    node[parts[-1]] = value
 
 
-def _place(parts: list[str], task: Task, recipe: str) -> str:
-    """Return where an override belongs whose first part is not a table."""
-    if parts == ["task"]:
-        return "a recipe has its task, and `longspan recipes` lists the recipes of each."
-    if len(parts) > 1 and parts[0] in (*mixers.names(), *mixers.aliases()):
-        return f"did you mean 'model.mixer_options.{'.'.join(parts)}'?"
-    return keys.hint(parts[-1], task, recipe)
+def _plain(value: Any) -> Any:
+    """A value from Python as TOML would hold it: a path as text, a tuple as a list, a scalar of NumPy as its own."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(own) for key, own in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value.item() if hasattr(value, "item") else value
 
 
 def _checked(table: str, values: Mapping[str, Any], task: Task, recipe: str) -> dict[str, Any]:
-    hints = known(table, task)
     for key, value in values.items():
-        if key not in hints:
-            raise _unknown(table, key, task, recipe)
-        if not matches(value, hints[key]):
-            raise UserError(f"{table}.{key} expected {expectation(hints[key], value)}, got {value!r}; correct it.")
+        options.check_type(f"{table}.{key}", value, _hint([table, key], task, recipe))
     return dict(values)
-
-
-def _unknown(table: str, key: str, task: Task, recipe: str) -> UserError:
-    if table == "model" and keys.set_by_data(key, task):
-        return UserError(f"model.{key} is set from the data; remove it from the recipe.")
-    if table == "training" and key in SET_ELSEWHERE:
-        return UserError(f"training.{key} cannot be set in a recipe; {SET_ELSEWHERE[key]}.")
-    if found := keys.elsewhere(table, key, task):
-        part, having = found
-        return UserError(
-            f"{table}.{key} is not for the task {task.name!r} but for {', '.join(map(repr, having))}"
-            f"{f', as a setting of the {part.split()[0]}' if part else ''}; remove it from the recipe."
-        )
-    return UserError(f"unknown key '{table}.{key}'; {keys.hint(key, task, recipe, table)}")

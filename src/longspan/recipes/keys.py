@@ -1,21 +1,18 @@
-"""The keys that a recipe's tables may hold: their types, defaults and meanings, all from where they are declared.
+"""Keys that a recipe's tables may hold: types, defaults and meanings, all from the dataclasses that declare them.
 
-`[data]` is what the task's `data_config` declares, and `[training]` what the task's `training_options` and
-`transformers.TrainingArguments` do. `[model]` has the fields of `ModelOptions`, `LongspanConfig` (the backbone) and the
-settings of the task's embeddings and head. Meanings come from the "Attributes:" or "Args:" of their docstrings, or from
-the field's own `help`.
+`[data]` has the options of the task's `data_config`, and `[training]` those of the task's `training_options` and of
+`transformers.TrainingArguments`. `[model]` has those of `ModelOptions`, of `LongspanConfig` (the backbone) and of the
+task's embeddings and head. See `longspan.options`.
 """
 
 import dataclasses
 import functools
 import inspect
-import re
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from longspan import tasks
+from longspan import options, tasks
 from longspan.errors import UserError, listing, nearest
 from longspan.errors.hints import expectation
 from longspan.models.settings import PartSettings
@@ -24,8 +21,8 @@ from longspan.tasks.base.task import Task
 
 TABLES = ("data", "model", "training")
 
-_BACKBONE_FROM_DATA = ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id")
-"""Keys of `LongspanConfig` that the data decide."""
+_LABELS = ("num_labels", "id2label", "label2id")
+"""Settings of all models of transformers that the data decide."""
 
 SET_ELSEWHERE = {
     "output_dir": "name the run folder with --run",
@@ -134,87 +131,106 @@ class Key:
     meaning: str
 
 
+def declared(table: str, task: Task) -> dict[str, tuple[str, type]]:
+    """Keys that a table may hold, each with the part of the model that has it and the dataclass that declares it."""
+    from longspan import LongspanConfig
+    from longspan.training.arguments import Arguments
+
+    kinds: dict[str, type] = {"": task.data_config}
+    if table == "training":
+        kinds = {"": task.training_options, "transformers": Arguments}
+    elif table == "model":
+        kinds = {"model": ModelOptions, "backbone": LongspanConfig}
+        kinds |= {f"{kind.part} {kind.kind()}": kind for kind in _kinds(task)}
+    found: dict[str, tuple[str, type]] = {}
+    for part, kind in kinds.items():
+        for name in options.names(kind, from_data=False):
+            if name in _hints(kind) and not (table == "model" and name in task.unused) and name not in SET_ELSEWHERE:
+                found.setdefault(name, (part if table == "model" else "", kind))
+    return found
+
+
 def known(table: str, task: Task) -> dict[str, Any]:
-    """Return the keys a table may hold, each with its type."""
-    if table == "data":
-        # A class may fix a key of its base, which is then none.
-        hints = typing.get_type_hints(task.data_config)
-        return {field.name: hints[field.name] for field in dataclasses.fields(task.data_config)}
-    if table == "model":
-        return {name: hint for part in parts(task).values() for name, hint in part.items()}
-    return typing.get_type_hints(task.training_options) | _training_keys()
+    """Keys that a table may hold, each with its type."""
+    return {name: _hints(kind)[name] for name, (_, kind) in declared(table, task).items()}
 
 
-def parts(task: Task) -> dict[str, dict[str, Any]]:
-    """Return the keys of `[model]` with their types, by the part of the model that has them."""
-    found = {"model": typing.get_type_hints(ModelOptions), "backbone": _backbone()}
-    found |= {_title(kind): kind.fields(from_data=False) for kind in _kinds(task)}
-    return {part: {name: hint for name, hint in own.items() if name not in task.unused} for part, own in found.items()}
+@functools.cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    from longspan import LongspanConfig
+
+    # Of the backbone only what it declares itself: the fields of its base class are not for recipes.
+    return inspect.get_annotations(kind, eval_str=True) if kind is LongspanConfig else options.hints(kind)
 
 
-def set_by_data(key: str, task: Task) -> bool:
-    """Say whether a key of `[model]` is one that the data, or what is read besides, decide."""
-    return key in _BACKBONE_FROM_DATA or any(key in kind.fields(from_data=True) for kind in _kinds(task))
-
-
-def elsewhere(table: str, key: str, task: Task) -> tuple[str, list[str]] | None:
-    """Return the part that has a key which a task lacks, "" outside of "model", and the tasks where it is one."""
-    others = [tasks.load(name) for name in tasks.names() if name != task.name]
-    having = [other for other in others if key in known(table, other)]
-    if not having:
-        return None
-    part = next((part for part, names in parts(having[0]).items() if key in names), "") if table == "model" else ""
-    return part, [other.name for other in having]
+def _kinds(task: Task) -> list[type[PartSettings]]:
+    """Settings of the parts around the backbone of a task's models."""
+    head = getattr(task.model_class, "head_settings", None)
+    return [*task.embeddings, *([head] if head else [])]
 
 
 def explained(task: Task) -> list[Key]:
-    """Return the keys of a task's recipes, of `TrainingArguments` only the `USUAL` ones."""
-    return [
-        *(_key("data", name, task) for name in known("data", task)),
-        *(_key("model", name, task) for name in known("model", task)),
-        *(_key("training", name, task) for name in (*typing.get_type_hints(task.training_options), *USUAL)),
-    ]
+    """Keys of a task's recipes, of `TrainingArguments` only the `USUAL` ones."""
+    shown = {table: [*declared(table, task)] for table in ("data", "model")}
+    shown["training"] = [*options.names(task.training_options), *USUAL]
+    return [_key(table, name, task) for table, names in shown.items() for name in names]
+
+
+def others(task: Task) -> list[str]:
+    """Further keys of `[training]`, which `explained` leaves to transformers."""
+    return sorted(declared("training", task).keys() - {*USUAL, *options.names(task.training_options)})
+
+
+def _key(table: str, name: str, task: Task) -> Key:
+    part, kind = declared(table, task)[name]
+    default = options.default(next(field for field in dataclasses.fields(kind) if field.name == name))
+    if table == "training":
+        default = (TRAINING_DEFAULTS | UNWRITTEN_DEFAULTS).get(name, default)
+    elif part not in ("", "model") and default is not None:
+        # A task may have others. None is described: it means that other keys decide.
+        found = task.configure({}, {}).setting(name)
+        default = default if found is None or default is options.REQUIRED else found
+    default = None if default is options.REQUIRED else default
+    return Key(table, part, name, expectation(_hints(kind)[name]), default, options.meanings(kind)[name])
+
+
+# Keys of all tasks
+
+
+def _every() -> list[Task]:
+    return [tasks.load(name) for name in tasks.names()]
 
 
 def everywhere(key: str) -> list[tuple[Key, list[str]]]:
-    """Return what a key, such as "data.path", is in recipes, each time with the names of the tasks where it is that.
+    """What a key, such as "data.path", is in recipes, each time with the names of the tasks where it is that.
 
     Raises:
         UserError: No task that comes with longspan has it.
     """
     table, _, name = key.partition(".")
-    found: list[tuple[Key, list[str]]] = []
-    every = {task: tasks.load(task) for task in tasks.names()}
-    for task, loaded in every.items():
-        if name not in known(table, loaded):
-            continue
-        entry = _key(table, name, loaded)
-        if alike := [names for other, names in found if other == entry]:
-            alike[0].append(task)
-        else:
-            found.append((entry, [task]))
+    found: dict[str, tuple[Key, list[str]]] = {}
+    for task in _every():
+        if name in declared(table, task):
+            entry = _key(table, name, task)
+            found.setdefault(repr(entry), (entry, []))[1].append(task.name)
     if not found:
-        names = {f"{table}.{other}" for loaded in every.values() for other in known(table, loaded)}
-        hints = (meant(name, loaded, table) for loaded in every.values())
-        near = next((hint for hint in hints if hint), None)
+        names = {f"{table}.{other}" for task in _every() for other in declared(table, task)}
+        near = next(filter(None, (meant(name, task, table) for task in _every())), None)
         told = f"did you mean {near!r}?" if near else listing(key, names, "`longspan show RECIPE`")
         raise UserError(f"no recipe has the key {key!r}; {told}")
-    return found
+    return list(found.values())
 
 
 def homes(name: str) -> list[str]:
-    """Return the keys with this name in any table of any task that comes with longspan."""
-    every = [tasks.load(task) for task in tasks.names()]
-    return [f"{table}.{name}" for table in TABLES if any(name in known(table, task) for task in every)]
+    """Keys with this name in any table of any task that comes with longspan."""
+    return [f"{table}.{name}" for table in TABLES if any(name in declared(table, task) for task in _every())]
 
 
-def others(task: Task) -> list[str]:
-    """Return the further keys of `[training]`, which `explained` leaves to transformers."""
-    return sorted(_training_keys().keys() - {*USUAL, *typing.get_type_hints(task.training_options)})
+# Keys that there are not
 
 
 def meant(key: str, task: Task, table: str = "", also: Iterable[str] = ()) -> str | None:
-    """Return the key that `key` means or resembles, as "table.name", or None.
+    """Key that `key` means or resembles, as "table.name", or None.
 
     Args:
         key: What was given, without a table.
@@ -222,24 +238,46 @@ def meant(key: str, task: Task, table: str = "", also: Iterable[str] = ()) -> st
         table: Where it was looked for; where a name is in several tables, this one counts.
         also: What else may have been meant.
     """
-    tables = sorted(TABLES, key=lambda other: other == table)
-    names = {name: f"{other}.{name}" for other in tables for name in known(other, task)}
+    places = sorted(TABLES, key=lambda other: other == table)
+    names = {name: f"{other}.{name}" for other in places for name in declared(other, task)}
     near = nearest(key, [*names, *also], _MEANT)
     return None if near is None else names.get(near, near)
 
 
 def hint(key: str, task: Task, recipe: str, table: str = "", also: Iterable[str] = ()) -> str:
-    """Return what to do about a key that there is not, where `recipe` is what to show to see all keys; see `meant`."""
-    if homes := [other for other in TABLES if table and key in known(other, task)]:
+    """What to do about a key that there is not, where `recipe` is what to show to see all keys; see `meant`."""
+    if table and (homes := [other for other in TABLES if key in declared(other, task)]):
         return f"it belongs in [{homes[0]}]."
     if found := meant(key, task, table, also):
         return f"did you mean {found!r}?"
-    every = [f"{other}.{name}" for other in TABLES for name in known(other, task)]
+    every = [f"{other}.{name}" for other in TABLES for name in declared(other, task)]
     return listing(key, every, f"`longspan show {recipe}`")
 
 
+def unknown(key: str, task: Task, recipe: str, table: str = "") -> UserError:
+    """Error for a key that recipes of a task do not have, in a table or, without one, in none."""
+    if table in ("", "model") and (key in _LABELS or key in _from_data(task)):
+        return UserError(f"model.{key} is set from the data; leave it out.")
+    if table in ("", "training") and key in SET_ELSEWHERE:
+        return UserError(f"training.{key} cannot be set in a recipe; {SET_ELSEWHERE[key]}.")
+    whole = f"{table}.{key}" if table else key
+    if having := [other for other in _every() if key in declared(table or "model", other)]:
+        part = declared(table or "model", having[0])[key][0]
+        return UserError(
+            f"{whole} is not for the task {task.name!r} but for {', '.join(repr(other.name) for other in having)}"
+            f"{f', as a setting of the {part.split()[0]}' if part else ''}; leave it out."
+        )
+    return UserError(f"unknown key {whole!r}; {hint(key, task, recipe, table)}")
+
+
+def _from_data(task: Task) -> set[str]:
+    from longspan import LongspanConfig
+
+    return {name for kind in (LongspanConfig, *_kinds(task)) for name in options.names(kind, from_data=True)}
+
+
 def placed(settings: Mapping[str, Any], task: Task, recipe: str) -> dict[str, Any]:
-    """Return settings by their whole keys, such as "model.dim" for "dim".
+    """Settings by their whole keys, such as "model.dim" for "dim".
 
     Args:
         settings: Values by the names of keys, whole or without their table, or dicts of these by table.
@@ -251,112 +289,20 @@ def placed(settings: Mapping[str, Any], task: Task, recipe: str) -> dict[str, An
     """
     found: dict[str, Any] = {}
     for name, value in settings.items():
+        having = [table for table in TABLES if name in declared(table, task)]
         if name in TABLES:
             if not isinstance(value, Mapping):
                 raise UserError(f"expected {name} to be a dict of its keys, got {value!r}; write {name}={{...}}.")
             found |= {f"{name}.{key}": own for key, own in value.items()}
-            continue
-        if "." in name:
+        elif "." in name:
             found[name] = value
-            continue
-        having = [table for table in TABLES if name in known(table, task)]
-        if len(having) > 1:
+        elif not having:
+            raise unknown(name, task, recipe)
+        elif len(having) > 1:
             both = " and ".join(f"{table}.{name}" for table in having)
             raise UserError(
                 f"expected the name of one key, got {name!r}, which is {both}; write {having[0]}={{{name!r}: ...}}."
             )
-        if not having and set_by_data(name, task):
-            raise UserError(f"model.{name} is set from the data; leave it out.")
-        if not having and (other := elsewhere("model", name, task)):
-            raise UserError(
-                f"{name} is not for the task {task.name!r} but for {', '.join(map(repr, other[1]))}; leave it out."
-            )
-        if not having:
-            raise UserError(f"there is no setting {name!r}; {hint(name, task, recipe)}")
-        found[f"{having[0]}.{name}"] = value
+        else:
+            found[f"{having[0]}.{name}"] = value
     return found
-
-
-def _key(table: str, name: str, task: Task) -> Key:
-    kind, part = _declared_by(table, name, task)
-    field = next(field for field in dataclasses.fields(kind) if field.name == name)
-    default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    if table == "training":
-        default = (TRAINING_DEFAULTS | UNWRITTEN_DEFAULTS).get(name, default)
-    elif table == "model" and kind is not ModelOptions and default is not None:
-        # A task may have others. None is described: it means that other keys decide.
-        found = task.configure({}, {}).setting(name)
-        default = default if found is None or default is dataclasses.MISSING else found
-    default = None if default is dataclasses.MISSING else default
-    return Key(table, part, name, expectation(known(table, task)[name]), default, meanings(kind)[name])
-
-
-def _declared_by(table: str, name: str, task: Task) -> tuple[type, str]:
-    """Return the class whose field a key is, and the part of the model that it belongs to."""
-    from longspan import LongspanConfig
-    from longspan.training.arguments import Arguments
-
-    if table == "data":
-        return task.data_config, ""
-    if table == "training":
-        return task.training_options if name in typing.get_type_hints(task.training_options) else Arguments, ""
-    part = next(part for part, names in parts(task).items() if name in names)
-    kinds = {"model": ModelOptions, "backbone": LongspanConfig, **{_title(kind): kind for kind in _kinds(task)}}
-    return kinds[part], part
-
-
-def _kinds(task: Task) -> list[type[PartSettings]]:
-    """Return the settings of the parts around the backbone of a task's models."""
-    head = getattr(task.model_class, "head_settings", None)
-    return [*task.embeddings, *([head] if head else [])]
-
-
-def _title(kind: type[PartSettings]) -> str:
-    return f"{kind.part} {kind.kind()}"
-
-
-@functools.cache
-def meanings(kind: type) -> Mapping[str, str]:
-    """Return what each field of a class means; "" for those that say nothing."""
-    assert dataclasses.is_dataclass(kind)
-    # Help is written for argparse, where a percent sign is doubled.
-    helps = {field.name: str(field.metadata.get("help") or "").replace("%%", "%") for field in dataclasses.fields(kind)}
-    described: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        described |= _entries(inspect.cleandoc(base.__doc__ or ""))
-    return {name: text or described.get(name, "") for name, text in helps.items()}
-
-
-def _entries(docstring: str) -> dict[str, str]:
-    """Return the entries of a docstring's "Args:" or "Attributes:"."""
-    section = re.search(r"^(?:Args|Attributes):\n((?: .*\n?|\n)*)", docstring, re.MULTILINE)
-    found: dict[str, str] = {}
-    name = ""
-    for line in (section[1] if section else "").splitlines():
-        if start := re.match(r"    (\w+): (.*)", line):
-            name = start[1]
-            found[name] = start[2]
-        elif name and line.strip():
-            found[name] += f" {line.strip()}"
-    return found
-
-
-@functools.cache
-def _training_keys() -> dict[str, Any]:
-    from longspan.training.arguments import Arguments
-
-    hints = typing.get_type_hints(Arguments)
-    fields = {entry.name: hints[entry.name] for entry in dataclasses.fields(Arguments) if entry.init}
-    return {key: hint for key, hint in fields.items() if key not in SET_ELSEWHERE}
-
-
-@functools.cache
-def _backbone() -> dict[str, Any]:
-    from longspan import LongspanConfig
-
-    # Only the fields it declares itself: those of its Hugging Face base class are not for recipes.
-    own = inspect.get_annotations(LongspanConfig, eval_str=True)
-    apart = (*_BACKBONE_FROM_DATA, "embeddings", "head")
-    return {
-        name: hint for name, hint in own.items() if name not in apart and typing.get_origin(hint) is not typing.ClassVar
-    }

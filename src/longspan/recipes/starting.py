@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from longspan import options
 from longspan.data.config import DataConfig
 from longspan.data.text import encoders
 from longspan.errors import UserError, suggestion
@@ -18,7 +19,6 @@ from longspan.models.backbone import WANTED, known_to
 from longspan.models.config import LongspanConfig
 from longspan.models.decoder import CROSS_ATTENTION
 from longspan.models.embeddings.tokens import TokenSettings
-from longspan.tasks.base.options import names
 from longspan.tasks.base.task import Recipe, Task
 
 TOKENS = ("tokens", "vocab_size", "lowercase")
@@ -38,7 +38,7 @@ Tables = MutableMapping[str, Any]
 
 def shape_of(task: Task) -> tuple[str, ...]:
     """Return the keys of `[model]` that say what embeddings and layers are; not so those of what others have read."""
-    own = (name for kind in task.embeddings if not kind.required() for name in kind.fields(from_data=False))
+    own = (name for kind in task.embeddings if not kind.required() for name in options.names(kind, from_data=False))
     every = (*backbone.SHAPE, *(name for name in own if name not in _OF_COLUMNS), *_head_shape(task))
     return tuple(name for name in every if name not in task.unused)
 
@@ -74,14 +74,14 @@ def complete(tables: Tables, task: Task, load: Callable[[str], Recipe], own: Map
         )
     if start and issubclass(task.data_config, DataConfig):
         data["tokenizer_from"] = source = start
-    keys = (*TOKENS, *(key for key in OF_TARGETS if key in names(task.data_config)))
+    keys = (*TOKENS, *(key for key in OF_TARGETS if key in options.names(task.data_config)))
     if source and any(key not in data for key in keys):
         tokens = _recipe(source, load).data
         if not isinstance(tokens, DataConfig):
             raise UserError(
                 f"expected a run that reads texts to start from, got {source!r}, which does not; name another."
             )
-        tables["data"] = {key: getattr(tokens, key) for key in keys if key in names(type(tokens))} | data
+        tables["data"] = {key: getattr(tokens, key) for key in keys if key in options.names(type(tokens))} | data
     if start and any(key not in model for key in _written(task)):
         run = _recipe(start, load)
         shape = _shape(run, task, model)
@@ -140,7 +140,7 @@ def _recipe(folder: str, load: Callable[[str], Recipe]) -> Recipe:
     return load(str(path / "recipe.toml"))
 
 
-_VECTORS = (*TokenSettings.settings(), "scale_embeddings", "embedding_dim")
+_VECTORS = (*options.names(TokenSettings), "scale_embeddings", "embedding_dim")
 
 
 def drop_new_tokens(tables: Tables) -> None:

@@ -16,8 +16,7 @@ from longspan.challenges import CHALLENGES
 from longspan.challenges.base import ABOUT, SPLITS, Challenge
 from longspan.errors import UserError, check_choice
 from longspan.machine import imports, locks
-from longspan.recipes import keys, load, starting
-from longspan.recipes.values import split_override
+from longspan.recipes import keys, load, split_override, starting
 from longspan.report import duration
 from longspan.report.arena import arena_figure, arena_summary
 from longspan.results import ComparedRun

@@ -9,10 +9,10 @@ from longspan.data.config import SourceData
 from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import is_copy, named
 from longspan.errors import UserError
+from longspan.options import make
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
 from longspan.results.outputs import folder_in, write_json
-from longspan.tasks.base.options import make
 from longspan.tasks.base.task import Run
 from longspan.verbs import report_contents
 from longspan.verbs.runs import as_run

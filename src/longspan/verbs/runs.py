@@ -23,7 +23,7 @@ from longspan.machine.bars import hidden_bars
 from longspan.machine.imports import allow, named_in
 from longspan.models import LongspanConfig
 from longspan.models.settings import homes
-from longspan.tasks.base.options import make
+from longspan.options import make
 from longspan.tasks.base.task import Recipe, Run, Task
 from longspan.training import checkpoints
 

@@ -10,11 +10,12 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from longspan.data.processor import Processor, json_object
+from longspan.options import make
 from longspan.report.explanation import Explanation
 from longspan.report.run_report import RunReport
 from longspan.results import Evaluation, Prediction, Statistics, TrainingResult, html
 from longspan.results.scores import S
-from longspan.tasks.base.options import GenerationOptions, make
+from longspan.tasks.base.options import GenerationOptions
 from longspan.tasks.base.task import Recipe, Run
 from longspan.training.base import push_run
 from longspan.verbs import evaluate, explain, export, predict, report

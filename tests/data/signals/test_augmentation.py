@@ -119,7 +119,7 @@ def test_a_recording_changes_with_the_epoch_alone() -> None:
         ("speed", -0.1, "data.speed must be from 0 to 1, got -0.1"),
         ("mask_bands", 1.5, "data.mask_bands must be from 0 to 1"),
         ("noise", float("nan"), "data.noise must be at least 0"),
-        ("hop_seconds", 0.0, "data.hop_seconds must be from 0.0001 to 60 seconds"),
+        ("hop_seconds", 0.0, "data.hop_seconds must be from 0.0001 to 60, got 0.0"),
         ("bands", 0, "data.bands must be at least 1, got 0"),
     ],
 )

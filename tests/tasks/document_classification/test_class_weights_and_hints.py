@@ -79,7 +79,7 @@ def test_weights_count_beside_label_smoothing(tmp_path: Path) -> None:
 
 
 def test_there_are_two_choices() -> None:
-    with pytest.raises(UserError, match=r"data.class_weights expected one of none, balanced \(did you mean 'balanced'"):
+    with pytest.raises(UserError, match=r"there is no data.class_weights 'balancd'; did you mean 'balanced'\?"):
         recipes.load("quickstart", ["data.class_weights=balancd"])
     with pytest.raises(UserError, match=r"model.class_weights is set from the data"):
         recipes.load("quickstart", ["model.class_weights=1,2"])

@@ -117,8 +117,8 @@ def test_a_summary_starts_from_it(trained: TrainingResult, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.masked_share=0", "expected training.masked_share between 0 and 1, got 0"),
-        ("training.span_length=0.5", "expected training.span_length of at least 1 token, got 0.5"),
+        ("training.masked_share=0", "training.masked_share must be above 0 and below 1, got 0"),
+        ("training.span_length=0.5", "training.span_length must be at least 1, got 0.5"),
         ("data.max_length=0", "expected data.max_length, the tokens of a window, of at least 1, .*got 0"),
         ("data.keep=last", "data.keep='first', as documents are read in full, got 24 and 'last'"),
         ("data.tokens=words", "data.tokens to be bpe, bytes, characters or a pretrained tokenizer"),

@@ -184,8 +184,8 @@ def test_neighbours_against_counts_written_out(texts):
     ("override", "message"),
     [
         ("model.causal=true", r"model.causal=true would hide what comes after a masked word"),
-        ("training.masked_share=0", r"expected training.masked_share between 0 and 1, got 0"),
-        ("training.masked_share=1", r"expected training.masked_share between 0 and 1, got 1"),
+        ("training.masked_share=0", r"training.masked_share must be above 0 and below 1, got 0"),
+        ("training.masked_share=1", r"training.masked_share must be above 0 and below 1, got 1"),
         ("training.masking=word", r"did you mean 'words'"),
         ("training.segment_length=0", r"needs training.segment_length, .* got 0"),
         ("training.segment_length=99999", r"expected at least 399,996 tokens to train on, 4 rows"),

@@ -147,7 +147,7 @@ def test_evaluate_predict_and_a_threshold_for_all(run: Path, tmp_path: Path, com
     assert [(row["recall"], row["threshold"]) for row in all_given] == [(1, 0)] * 3
     code, _, told = command("evaluate", str(run), "--threshold", "5")
     assert code == 2
-    assert told.splitlines()[-1] == "longspan: threshold must be from 0 to 1, as it is a probability, but is 5.0."
+    assert told.splitlines()[-1] == "longspan: threshold must be from 0 to 1, got 5.0; choose another."
 
     (tmp_path / "new.csv").write_text("text\nw1 goal match bank stock\nw2 w3 w4\n", encoding="utf-8")
     code, out, _ = command("predict", str(run), str(tmp_path / "new.csv"))

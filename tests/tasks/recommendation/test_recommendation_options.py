@@ -9,7 +9,7 @@ from longspan.tasks.recommendation.options import RecommendationData
 @pytest.mark.parametrize("name", ["history", "max_abstract_length", "max_entities"])
 def test_what_must_not_be_negative(name: str) -> None:
     assert getattr(RecommendationData(**{name: 0}), name) == 0  # type: ignore[arg-type]
-    with pytest.raises(UserError, match=f"data.{name} must be at least 0, got -1; raise it"):
+    with pytest.raises(UserError, match=f"data.{name} must be at least 0, got -1"):
         RecommendationData(**{name: -1})  # type: ignore[arg-type]
 
 

@@ -15,33 +15,27 @@ from longspan.data.config import SourceData
 from longspan.data.graphs.graph import in_order
 from longspan.data.graphs.positions import walk_positions
 from longspan.data.processor import Encoded, Places, Processor, Unreadable
-from longspan.errors import UserError
+from longspan.options import Range, option
 
 
 @dataclass(frozen=True)
 class GraphsData(SourceData):
-    """Graphs, a row of a table for each.
+    """Graphs, a row of a table for each."""
 
-    Attributes:
-        nodes_column: The column with the types of a graph's nodes, a list of texts: `["C", "C", "O"]`.
-        edges_column: The column with its edges, a list of pairs of numbers of nodes, from 0: `[[0, 1], [1, 2]]`.
-        label_column: The column with its class.
-        directed: Whether a node sees only the nodes that have edges to it; otherwise edges lead both ways.
-        self_loops: Whether each node has an edge to itself.
-        walk_positions: Steps of a random walk, for each of which a node has its probability of return as a feature.
-    """
-
-    nodes_column: str = "nodes"
-    edges_column: str = "edges"
-    label_column: str = "label"
-    directed: bool = False
-    self_loops: bool = True
-    walk_positions: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.walk_positions < 0:
-            raise UserError(f"data.walk_positions must be at least 0, got {self.walk_positions}; raise it.")
+    nodes_column: str = option("nodes", 'column with the types of a graph\'s nodes, a list of texts: `["C", "C", "O"]`')
+    edges_column: str = option(
+        "edges", "column with its edges, a list of pairs of numbers of nodes, from 0: `[[0, 1], [1, 2]]`"
+    )
+    label_column: str = option("label", "column with its class")
+    directed: bool = option(
+        False, "whether a node sees only the nodes that have edges to it; otherwise edges lead both ways"
+    )
+    self_loops: bool = option(True, "whether each node has an edge to itself")
+    walk_positions: int = option(
+        0,
+        "steps of a random walk, for each of which a node has its probability of return as a feature",
+        Range(0),
+    )
 
 
 @dataclass(frozen=True)

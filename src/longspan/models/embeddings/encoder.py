@@ -9,42 +9,48 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.models.embeddings.base import Embeddings
-from longspan.models.settings import EmbeddingSettings, check_sizes, from_data
+from longspan.models.settings import EmbeddingSettings, from_data
 from longspan.models.window_encoder import STAND_IN, WindowEncoder
+from longspan.options import REQUIRED, Range, option
 
 
 @strict
 @dataclass
 class EncoderSettings(EmbeddingSettings):
-    """Which pretrained encoder reads the tokens, and how.
-
-    Args:
-        encoder: name on the Hugging Face Hub, or folder, of a pretrained model (`AutoModel`) whose outputs replace word
-            vectors. It reads documents in overlapping windows of its own tokens; a linear map connects its width and
-            `embedding_dim`.
-        encoder_window: tokens in a window, special tokens included; None means as many as the encoder can read.
-        encoder_overlap: tokens that neighbouring windows share at least; each token is taken from the window in which
-            it is farther from the ends. None means a quarter of a window.
-        train_encoder: whether the encoder is trained, too; if not, its outputs are computed once and kept on disk.
-        encoder_config: the settings of the encoder's own configuration, found when it is read.
-        encoder_special_ids: the ids of the special tokens that it expects before and after a text, found likewise.
-    """
+    """Which pretrained encoder reads the tokens, and how."""
 
     stand_in: ClassVar[Mapping[str, Any]] = {"encoder_config": STAND_IN}
 
-    encoder: str
-    encoder_window: int | None = None
-    encoder_overlap: int | None = None
-    train_encoder: bool = False
-    encoder_config: dict[str, Any] | None = from_data(None)
-    encoder_special_ids: list[list[int]] | None = from_data(None)
+    encoder: str = option(
+        REQUIRED,
+        "name on the Hugging Face Hub, or folder, of a pretrained model (`AutoModel`) whose outputs replace word "
+        "vectors. It reads documents in overlapping windows of its own tokens; a linear map connects its width and "
+        "`embedding_dim`.",
+    )
+    encoder_window: int | None = option(
+        None, "tokens in a window, special tokens included; None means as many as the encoder can read", Range(1)
+    )
+    encoder_overlap: int | None = option(
+        None,
+        "tokens that neighbouring windows share at least; each token is taken from the window in which it is farther "
+        "from the ends. None means a quarter of a window.",
+        Range(0),
+    )
+    train_encoder: bool = option(
+        False, "whether the encoder is trained, too; if not, its outputs are computed once and kept on disk"
+    )
+    encoder_config: dict[str, Any] | None = from_data(
+        None, "the settings of the encoder's own configuration, found when it is read"
+    )
+    encoder_special_ids: list[list[int]] | None = from_data(
+        None, "the ids of the special tokens that it expects before and after a text, found likewise"
+    )
 
     @property
     def pretrained(self) -> str:
         return self.encoder
 
     def check(self, config: Any) -> None:
-        check_sizes(self, {"encoder_window": 1, "encoder_overlap": 0})
         for name, why in (
             ("causal", "it sees what follows a token, too"),
             ("scale_embeddings", "its outputs take the place of word vectors"),

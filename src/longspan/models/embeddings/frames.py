@@ -12,35 +12,32 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.models.embeddings.base import Embeddings
-from longspan.models.settings import EmbeddingSettings, check_sizes, from_data
+from longspan.models.settings import EmbeddingSettings, from_data
 from longspan.ops.dropout import Dropout
 from longspan.ops.packing import zero_padding
+from longspan.options import Range, option
 
 
 @strict
 @dataclass
 class FrameSettings(EmbeddingSettings):
-    """How frames, as of recordings, become vectors.
+    """How frames, as of recordings, become vectors."""
 
-    Args:
-        kernel: width of the convolutions, in frames for the first and in positions for the others; odd.
-        stride: frames for each position of the model: 2 halves the cost of the layers.
-        convolutions: number of convolutions, with GELU between them.
-        stem: channels of the first of convolutions over time and bands; 0 for convolutions over time alone. Each
-            halves the number of bands and doubles the channels. A voice that is a little higher then looks alike, some
-            bands further up. It suits mel bands, not samples.
-        channels: numbers in a frame.
-    """
-
-    kernel: int = 5
-    stride: int = 2
-    convolutions: int = 2
-    stem: int = 0
-    channels: int = from_data(1)
+    kernel: int = option(
+        5, "width of the convolutions, in frames for the first and in positions for the others; odd", Range(1)
+    )
+    stride: int = option(2, "frames for each position of the model: 2 halves the cost of the layers", Range(1))
+    convolutions: int = option(2, "number of convolutions, with GELU between them", Range(1, 16))
+    stem: int = option(
+        0,
+        "channels of the first of convolutions over time and bands; 0 for convolutions over time alone. Each halves "
+        "the number of bands and doubles the channels. A voice that is a little higher then looks alike, some bands "
+        "further up. It suits mel bands, not samples.",
+        Range(0, 4096),
+    )
+    channels: int = from_data(1, "numbers in a frame", Range(1))
 
     def check(self, config: Any) -> None:
-        least = {"kernel": 1, "stride": 1, "convolutions": 1, "stem": 0, "channels": 1}
-        check_sizes(self, least, {"convolutions": 16, "stem": 4096})
         if self.kernel % 2 == 0:
             raise UserError(f"kernel must be odd, so that it has a middle, got {self.kernel}; choose another.")
 

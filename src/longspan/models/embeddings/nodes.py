@@ -9,28 +9,21 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 
 from longspan.models.embeddings.base import Embeddings
-from longspan.models.settings import EmbeddingSettings, check_shares, check_sizes, from_data
+from longspan.models.settings import EmbeddingSettings, from_data
 from longspan.ops.dropout import dropout
+from longspan.options import Range, option
 
 
 @strict
 @dataclass
 class NodeSettings(EmbeddingSettings):
-    """How nodes become vectors.
+    """How nodes become vectors."""
 
-    Args:
-        feature_dropout: probability with which a feature of a node is zeroed in training.
-        node_features: how many features nodes have.
-        place_features: how many features say where nodes are.
-    """
-
-    feature_dropout: float | int = 0.0
-    node_features: int = from_data(1)
-    place_features: int = from_data(0)
-
-    def check(self, config: Any) -> None:
-        check_shares(self, "feature_dropout")
-        check_sizes(self, {"node_features": 0, "place_features": 0})
+    feature_dropout: float | int = option(
+        0.0, "probability with which a feature of a node is zeroed in training", Range(0, 1)
+    )
+    node_features: int = from_data(1, "number of features of a node", Range(0))
+    place_features: int = from_data(0, "number of features of a place", Range(0))
 
     def build(self, config: Any) -> Embeddings:
         return Nodes(self.node_features, self.place_features, config.embedding_dim, self.feature_dropout)

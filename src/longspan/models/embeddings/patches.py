@@ -9,10 +9,11 @@ from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.errors import UserError, check_choice
+from longspan.errors import UserError
 from longspan.models.embeddings.base import Embeddings
 from longspan.models.parts.grid_positions import NAMES, GridPositions
-from longspan.models.settings import EmbeddingSettings, check_sizes, from_data
+from longspan.models.settings import EmbeddingSettings, from_data
+from longspan.options import Range, option
 
 #: What the streams of an image are called: its patches, (b, t, patch * patch * channels) from 0 to 255, and their row
 #: and column, (b, t, 2).
@@ -22,28 +23,26 @@ PIXELS, COORDINATES = "pixel_values", "coordinates"
 @strict
 @dataclass
 class PatchSettings(EmbeddingSettings):
-    """How patches of images become vectors.
+    """How patches of images become vectors."""
 
-    Args:
-        grid_position: positions in two dimensions, added to the vectors: "fourier" (features of the coordinates),
-            "learned" (a vector for each row and each column), "sinusoidal" (per axis) or "none".
-        stem: channels of the first 3 x 3 convolution; 0 for a linear map of each patch without convolutions. Each
-            further convolution halves height and width and doubles the channels, down to one vector for each patch.
-            Convolutions also read the pixels of neighbouring patches.
-        channels: numbers in a patch.
-        patch: height and width of a patch, in pixels.
-        side: rows and columns of patches in the largest image.
-    """
-
-    grid_position: str = "fourier"
-    stem: int = 0
-    channels: int = from_data(1)
-    patch: int = from_data(1)
-    side: int = from_data(64)
+    grid_position: str = option(
+        "fourier",
+        'positions in two dimensions, added to the vectors: "fourier" (features of the coordinates), "learned" (a '
+        'vector for each row and each column), "sinusoidal" (per axis) or "none"',
+        NAMES,
+    )
+    stem: int = option(
+        0,
+        "channels of the first 3 x 3 convolution; 0 for a linear map of each patch without convolutions. Each further "
+        "convolution halves height and width and doubles the channels, down to one vector for each patch. "
+        "Convolutions also read the pixels of neighbouring patches.",
+        Range(0, 4096),
+    )
+    channels: int = from_data(1, "numbers in a patch", Range(1))
+    patch: int = from_data(1, "height and width of a patch, in pixels", Range(1))
+    side: int = from_data(64, "rows and columns of patches in the largest image", Range(1))
 
     def check(self, config: Any) -> None:
-        check_sizes(self, {"stem": 0, "channels": 1, "patch": 1, "side": 1}, {"stem": 4096})
-        check_choice("grid_position", self.grid_position, NAMES)
         check_not_causal(config, self.stem > 0, "stem")
         if self.stem and self.patch & (self.patch - 1):
             raise UserError(

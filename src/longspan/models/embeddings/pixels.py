@@ -9,36 +9,33 @@ from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.errors import UserError, check_choice
+from longspan.errors import UserError
 from longspan.models.embeddings.base import Embeddings
 from longspan.models.embeddings.patches import COORDINATES, PIXELS, given
 from longspan.models.parts.grid_positions import NAMES, GridPositions
-from longspan.models.settings import EmbeddingSettings, check_sizes, from_data
+from longspan.models.settings import EmbeddingSettings, from_data
+from longspan.options import REQUIRED, Range, option
 
 
 @strict
 @dataclass
 class PixelSettings(EmbeddingSettings):
-    """How pixels become vectors as tokens do.
+    """How pixels become vectors as tokens do."""
 
-    Args:
-        levels: number of levels of each channel, from 2 to 256, each with a learned vector.
-        grid_position: positions in two dimensions, added to the vectors: "fourier" (features of the coordinates),
-            "learned" (a vector for each row and each column), "sinusoidal" (per axis) or "none".
-        channels: numbers in a pixel.
-        patch: height and width of a patch, in pixels: 1.
-        side: rows and columns of the largest image.
-    """
-
-    levels: int
-    grid_position: str = "fourier"
-    channels: int = from_data(1)
-    patch: int = from_data(1)
-    side: int = from_data(64)
+    levels: int = option(
+        REQUIRED, "number of levels of each channel, from 2 to 256, each with a learned vector", Range(2, 256)
+    )
+    grid_position: str = option(
+        "fourier",
+        'positions in two dimensions, added to the vectors: "fourier" (features of the coordinates), "learned" (a '
+        'vector for each row and each column), "sinusoidal" (per axis) or "none"',
+        NAMES,
+    )
+    channels: int = from_data(1, "numbers in a pixel", Range(1))
+    patch: int = from_data(1, "height and width of a patch, in pixels: 1", Range(1))
+    side: int = from_data(64, "rows and columns of the largest image", Range(1))
 
     def check(self, config: Any) -> None:
-        check_sizes(self, {"levels": 2, "channels": 1, "patch": 1, "side": 1}, {"levels": 256})
-        check_choice("grid_position", self.grid_position, NAMES)
         if self.patch != 1:
             raise UserError(
                 f"expected single pixels for levels={self.levels}, got patches of {self.patch} x {self.patch}; set "

@@ -14,7 +14,8 @@ from longspan.models.embeddings.base import Embeddings
 from longspan.models.parts.adaptive import AdaptiveEmbedding
 from longspan.models.parts.ngrams import NOTHING, NgramEmbedding
 from longspan.models.parts.words import WordCharacters
-from longspan.models.settings import EmbeddingSettings, check_sizes
+from longspan.models.settings import EmbeddingSettings
+from longspan.options import Range, option
 
 #: Tokens of the longest n-grams.
 LONGEST_NGRAM = 16
@@ -25,50 +26,49 @@ LARGE, FREQUENT = 8000, 2000
 @strict
 @dataclass
 class TokenSettings(EmbeddingSettings):
-    """How tokens become vectors.
+    """How tokens become vectors."""
 
-    Args:
-        ngrams: sizes of n-grams of tokens, such as [2, 3], whose hashed embeddings are added to that of the last token;
-            None or an empty list means none.
-        ngram_buckets: number of vectors for n-grams; those with the same hash share one.
-        word_characters: whether to add hashed features of a word to the embeddings of its tokens: its first and its
-            last 1 to 5 characters, itself, and its shape. Not with causal=True, as a word's first token would show the
-            others.
-        word_neighbours: number of words on either side whose hashes are added, too; those of the next words also as
-            pairs with the word.
-        feature_neighbours: number of words on either side whose further feature (`features`) is hashed, too, alone and
-            with those next to it.
-        word_buckets: number of vectors for these features; those with the same hash share one.
-        cutoffs: first tokens of the clusters of rarer tokens, for adaptive embeddings and softmax; [] means a single
-            cluster, None plain embeddings and softmax. "auto" means [2000] for vocabularies of at least 8,000 tokens,
-            where a step of training takes about half the time, and None for smaller ones.
-        div_val: factor by which each cluster's word vectors are narrower than those of the previous cluster.
-    """
-
-    ngrams: list[int] | None = None
-    ngram_buckets: int = 1 << 16
-    word_characters: bool = False
-    word_neighbours: int = 0
-    feature_neighbours: int = 0
-    word_buckets: int = 1 << 17
-    cutoffs: list[int] | str | None = None
-    div_val: int = 1
+    ngrams: list[int] | None = option(
+        None,
+        "sizes of n-grams of tokens, such as [2, 3], whose hashed embeddings are added to that of the last token; "
+        "None or an empty list means none",
+    )
+    ngram_buckets: int = option(1 << 16, "number of vectors for n-grams; those with the same hash share one", Range(2))
+    word_characters: bool = option(
+        False,
+        "whether to add hashed features of a word to the embeddings of its tokens: its first and its last 1 to 5 "
+        "characters, itself, and its shape. Not with causal=True, as a word's first token would show the others.",
+    )
+    word_neighbours: int = option(
+        0,
+        "number of words on either side whose hashes are added, too; those of the next words also as pairs with the "
+        "word",
+        Range(0),
+    )
+    feature_neighbours: int = option(
+        0,
+        "number of words on either side whose further feature (`features`) is hashed, too, alone and with those next "
+        "to it",
+        Range(0),
+    )
+    word_buckets: int = option(
+        1 << 17, "number of vectors for these features; those with the same hash share one", Range(2)
+    )
+    cutoffs: list[int] | str | None = option(
+        None,
+        "first tokens of the clusters of rarer tokens, for adaptive embeddings and softmax; [] means a single "
+        'cluster, None plain embeddings and softmax. "auto" means [2000] for vocabularies of at least 8,000 tokens, '
+        "where a step of training takes about half the time, and None for smaller ones.",
+    )
+    div_val: int = option(
+        1, "factor by which each cluster's word vectors are narrower than those of the previous cluster", Range(1)
+    )
 
     def settle(self, config: Any) -> None:
         if self.cutoffs == "auto":
             self.cutoffs = [FREQUENT] if config.vocab_size >= LARGE else None
 
     def check(self, config: Any) -> None:
-        check_sizes(
-            self,
-            {
-                "ngram_buckets": 2,
-                "word_neighbours": 0,
-                "feature_neighbours": 0,
-                "word_buckets": 2,
-                "div_val": 1,
-            },
-        )
         self._check_words(config)
         self._check_ngrams()
         self._check_clusters(config)

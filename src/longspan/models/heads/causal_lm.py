@@ -26,40 +26,43 @@ from longspan.models.parts.losses import (
     mean_loss,
     output_losses,
 )
-from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
+from longspan.models.settings import HeadSettings, from_data
 from longspan.models.states import MixerStates
 from longspan.models.wide.language import Mixture, Read
 from longspan.ops.pooling import accumulation_dtype
+from longspan.options import Range, option
 
 
 @strict
 @dataclass
 class CausalLmSettings(HeadSettings):
-    """Settings of a causal language model.
+    """Settings of a causal language model."""
 
-    Args:
-        tie_projections: per cluster of tokens (`cutoffs`), whether the softmax shares the embeddings' projection; None
-            means all but the first, as published.
-        classifier_dropout: dropout before the softmax; None means `dropout`.
-        wide: whether predictions are mixed with those of counted n-grams of tokens (Kneser-Ney) and of a cache. N-grams
-            are counted in the training documents first. The weights depend on how reliable the counts are and on the
-            output of the network, which is trained by itself; they are fitted to the validation split.
-        wide_ngrams: largest number of n-grams of two tokens and more; the rarest are left out.
-        wide_cache: how many positions of the document the cache looks back, for what followed similar outputs of the
-            network; 0 means no cache.
-        wide_sizes: number of n-grams of 2, 3 and so on tokens.
-    """
-
-    tie_projections: list[bool] | None = None
-    classifier_dropout: float | int | None = None
-    wide: bool = False
-    wide_ngrams: int = 2**22
-    wide_cache: int = 2000
-    wide_sizes: list[int] | None = from_data(None)
+    tie_projections: list[bool] | None = option(
+        None,
+        "per cluster of tokens (`cutoffs`), whether the softmax shares the embeddings' projection; None means all but "
+        "the first, as published",
+    )
+    classifier_dropout: float | int | None = option(
+        None, "dropout before the softmax; None means `dropout`", Range(0, 1)
+    )
+    wide: bool = option(
+        False,
+        "whether predictions are mixed with those of counted n-grams of tokens (Kneser-Ney) and of a cache. N-grams "
+        "are counted in the training documents first. The weights depend on how reliable the counts are and on the "
+        "output of the network, which is trained by itself; they are fitted to the validation split.",
+    )
+    wide_ngrams: int = option(
+        2**22, "largest number of n-grams of two tokens and more; the rarest are left out", Range(0)
+    )
+    wide_cache: int = option(
+        2000,
+        "positions of the document in the cache, for what followed similar outputs of the network; 0 means no cache",
+        Range(0),
+    )
+    wide_sizes: list[int] | None = from_data(None, "number of n-grams of 2, 3 and so on tokens")
 
     def check(self, config: Any) -> None:
-        check_shares(self, "classifier_dropout")
-        check_sizes(self, {"wide_ngrams": 0, "wide_cache": 0})
         cutoffs = getattr(config.embeddings, "cutoffs", None)
         if cutoffs is None:
             if self.tie_projections is not None:

@@ -10,16 +10,17 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from longspan.errors import UserError, check_choice
+from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, Losses, Mixed, class_losses, mean_loss
-from longspan.models.settings import HeadSettings, arguments, check_each, check_shares, check_sizes, from_data
+from longspan.models.settings import HeadSettings, arguments, check_count, from_data
 from longspan.models.wide.classifier import LONGEST, Wide
 from longspan.ops.counts import counting, present
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
+from longspan.options import FINITE, Range, option
 
 SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
 PROBLEM_TYPES = (SINGLE_LABEL, MULTI_LABEL, REGRESSION)
@@ -33,56 +34,62 @@ POOLINGS = ("attention", "mean", "max", "mean+max", "first")
 @strict
 @dataclass
 class ClassificationSettings(HeadSettings):
-    """Settings of a document classifier, or of regression.
+    """Settings of a document classifier, or of regression."""
 
-    Args:
-        pooling: pooling of a document into one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both
-            concatenated) or "first".
-        wide: whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens. It is fitted to the
-            training documents first. The rest of the classifier then reads, with each token, how strongly its n-grams
-            indicate each class. The validation split chooses the scale of each part.
-        wide_buckets: places in the hash table of these n-grams; of two with the same place, the more frequent one
-            stays. None means enough for the training documents: at most `2^20`, and `2^22` for all classes together.
-        wide_characters: whether the linear model also has n-grams of 2 to 5 characters within a token, so that words
-            that look alike share weights. None means yes if training documents are few and they improve predictions of
-            held-out training documents; in a model built without training, no.
-        label_smoothing: share of the target spread evenly over all classes in the classification loss.
-        classifier_dropout: dropout before the classifier; None means `dropout`.
-        class_weights: the weight of each class in the classification loss in training; None means 1.
-        thresholds: probability from which each of several labels is predicted; None means 0.5. The model does not
-            apply them.
-        target_mean: offset of the outputs of regression, with `target_scale` as their factor. The loss compares
-            standardised targets and outputs, without both.
-        target_scale: see `target_mean`.
-    """
-
-    pooling: str = "attention"
-    wide: bool = False
-    wide_buckets: int | None = None
-    wide_characters: bool | None = None
-    label_smoothing: float | int = 0.0
-    classifier_dropout: float | int | None = None
-    class_weights: list[float] | None = from_data(None)
-    thresholds: list[float] | None = from_data(None)
-    target_mean: float | int = from_data(0.0)
-    target_scale: float | int = from_data(1.0)
+    pooling: str = option(
+        "attention",
+        'pooling of a document into one vector: "attention" (additive pooling), "mean", "max", "mean+max" (both '
+        'concatenated) or "first"',
+        POOLINGS,
+    )
+    wide: bool = option(
+        False,
+        "whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens. It is fitted to the "
+        "training documents first. The rest of the classifier then reads, with each token, how strongly its n-grams "
+        "indicate each class. The validation split chooses the scale of each part.",
+    )
+    wide_buckets: int | None = option(
+        None,
+        "places in the hash table of these n-grams; of two with the same place, the more frequent one stays. None "
+        "means enough for the training documents: at most `2^20`, and `2^22` for all classes together.",
+        Range(1),
+    )
+    wide_characters: bool | None = option(
+        None,
+        "whether the linear model also has n-grams of 2 to 5 characters within a token, so that words that look alike "
+        "share weights. None means yes if training documents are few and they improve predictions of held-out "
+        "training documents; in a model built without training, no.",
+    )
+    label_smoothing: float | int = option(
+        0.0, "share of the target spread evenly over all classes in the classification loss", Range(0, 1)
+    )
+    classifier_dropout: float | int | None = option(
+        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
+    )
+    class_weights: list[float] | None = from_data(
+        None, "the weight of each class in the classification loss in training; None means 1", Range(0, below=math.inf)
+    )
+    thresholds: list[float] | None = from_data(
+        None,
+        "probability from which each of several labels is predicted; None means 0.5. The model does not apply them.",
+        Range(0, 1),
+    )
+    target_mean: float | int = from_data(
+        0.0,
+        "offset of the outputs of regression, with `target_scale` as their factor. The loss compares standardised "
+        "targets and outputs, without both.",
+        FINITE,
+    )
+    target_scale: float | int = from_data(1.0, "see `target_mean`", Range(above=0, below=math.inf))
 
     def check(self, config: Any) -> None:
-        check_choice("pooling", self.pooling, POOLINGS)
-        check_sizes(self, {"wide_buckets": 1})
-        check_shares(self, "label_smoothing", "classifier_dropout")
         if self.wide_characters and not self.wide:
             raise UserError(
                 "wide_characters needs a wide part, got wide_characters=True with wide=False; set model.wide=true or "
                 "leave it out."
             )
-        check_each(self, "class_weights", config.num_labels, "labels")
-        check_each(self, "thresholds", config.num_labels, "labels", most=1)
-        if not (math.isfinite(self.target_mean) and 0 < self.target_scale < math.inf):
-            raise UserError(
-                f"target_mean must be finite and target_scale positive, got {self.target_mean} and "
-                f"{self.target_scale}; choose others."
-            )
+        check_count(self, "class_weights", config.num_labels, "labels")
+        check_count(self, "thresholds", config.num_labels, "labels")
         if (self.target_mean, self.target_scale) != (0, 1) and config.problem_type != REGRESSION:
             raise UserError(
                 f"target_mean and target_scale are for regression, got problem_type={config.problem_type!r}; leave "

@@ -11,16 +11,17 @@ from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 from typing_extensions import override
 
-from longspan.errors import UserError, check_choice
+from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.layers import build_backbone
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, mean_loss
 from longspan.models.parts.matching import LexicalMatch, matches
-from longspan.models.questions import check_question, settle_question
-from longspan.models.settings import DEEPEST, HeadSettings, check_each, check_shares, check_sizes, from_data
+from longspan.models.questions import QUESTIONS, settle_question
+from longspan.models.settings import DEEPEST, HeadSettings, check_count, from_data
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.segments import segment_softmax_pool, segment_sum
+from longspan.options import Range, option
 
 POOLINGS = ("attention", "mean")
 
@@ -28,32 +29,31 @@ POOLINGS = ("attention", "mean")
 @strict
 @dataclass
 class EvidenceSettings(HeadSettings):
-    """Settings of a model that finds the parts of a document which answer a question.
+    """Settings of a model that finds the parts of a document which answer a question."""
 
-    Args:
-        pooling: pooling of a part into one vector: "attention" (additive pooling) or "mean".
-        question: way to read a question with the parts. With "context", by cross attention in every layer; without
-            `cross_mixers`, through the mixers that have it. With "front", the question comes before the parts.
-        part_depth: number of layers over the parts of a document.
-        lexical_match: whether the model receives the occurrences of a question's words in each part.
-        classifier_dropout: dropout before the classifier; None means `dropout`.
-        thresholds: probability from which a part answers a question, alone in a list; None means 0.5. The model
-            does not apply it.
-    """
-
-    pooling: str = "attention"
-    question: str = "context"
-    part_depth: int = 2
-    lexical_match: bool = True
-    classifier_dropout: float | int | None = None
-    thresholds: list[float] | None = from_data(None)
+    pooling: str = option(
+        "attention", 'pooling of a part into one vector: "attention" (additive pooling) or "mean"', POOLINGS
+    )
+    question: str = option(
+        "context",
+        'way to read a question with the parts. With "context", by cross attention in every layer; without '
+        '`cross_mixers`, through the mixers that have it. With "front", the question comes before the parts.',
+        QUESTIONS,
+    )
+    part_depth: int = option(2, "number of layers over the parts of a document", Range(0, DEEPEST))
+    lexical_match: bool = option(True, "whether the model receives the occurrences of a question's words in each part")
+    classifier_dropout: float | int | None = option(
+        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
+    )
+    thresholds: list[float] | None = from_data(
+        None,
+        "probability from which a part answers a question, alone in a list; None means 0.5. The model does not apply "
+        "it.",
+        Range(0, 1),
+    )
 
     def check(self, config: Any) -> None:
-        check_choice("pooling", self.pooling, POOLINGS)
-        check_question(self)
-        check_sizes(self, {"part_depth": 0}, {"part_depth": DEEPEST})
-        check_shares(self, "classifier_dropout")
-        check_each(self, "thresholds", config.num_labels, "labels", most=1)
+        check_count(self, "thresholds", config.num_labels, "labels")
 
 
 @dataclass

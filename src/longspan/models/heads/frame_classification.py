@@ -14,22 +14,18 @@ from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import count_items, cross_entropies, mean_loss
-from longspan.models.settings import HeadSettings, arguments, check_shares
+from longspan.models.settings import HeadSettings, arguments
+from longspan.options import Range, option
 
 
 @strict
 @dataclass
 class FrameClassificationSettings(HeadSettings):
-    """Settings of a classifier of frames.
+    """Settings of a classifier of frames."""
 
-    Args:
-        classifier_dropout: dropout before the classifier; None means `dropout`.
-    """
-
-    classifier_dropout: float | int | None = None
-
-    def check(self, config: Any) -> None:
-        check_shares(self, "classifier_dropout")
+    classifier_dropout: float | int | None = option(
+        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
+    )
 
 
 class LongspanForAudioFrameClassification(LongspanPreTrainedModel):

@@ -9,43 +9,40 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
-from longspan.errors import UserError
 from longspan.mixers.graph import Edges
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, check_token_labels, class_losses
-from longspan.models.settings import HeadSettings, check_shares, check_sizes
+from longspan.models.settings import HeadSettings
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.propagation import propagate
+from longspan.options import Range, option
 
 
 @strict
 @dataclass
 class NodeClassificationSettings(HeadSettings):
-    """Settings of a node classifier.
+    """Settings of a node classifier."""
 
-    Args:
-        classifier_dropout: dropout before the classifier; None means `dropout`.
-        label_smoothing: share of the target spread evenly over all classes in the loss.
-        propagation_steps: steps of personalised PageRank along the edges that average the logits of neighbours
-            (Gasteiger et al. 2019).
-        teleport: share of a node's own logits in each of these steps.
-        consistency: weight of a second loss in training, which reads each graph twice with different dropout. It is
-            small if the probabilities of nodes, labelled or not, are the same both times (Feng et al. 2020).
-    """
-
-    classifier_dropout: float | int | None = None
-    label_smoothing: float | int = 0.0
-    propagation_steps: int = 0
-    teleport: float | int = 0.1
-    consistency: float | int = 0.0
-
-    def check(self, config: Any) -> None:
-        check_shares(self, "classifier_dropout", "label_smoothing", "teleport")
-        check_sizes(self, {"propagation_steps": 0})
-        if not 0 <= self.consistency < math.inf:
-            raise UserError(f"expected consistency of at least 0, got {self.consistency}; set another.")
+    classifier_dropout: float | int | None = option(
+        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
+    )
+    label_smoothing: float | int = option(
+        0.0, "share of the target spread evenly over all classes in the loss", Range(0, 1)
+    )
+    propagation_steps: int = option(
+        0,
+        "steps of personalised PageRank along the edges that average the logits of neighbours (Gasteiger et al. 2019).",
+        Range(0),
+    )
+    teleport: float | int = option(0.1, "share of a node's own logits in each of these steps", Range(0, 1))
+    consistency: float | int = option(
+        0.0,
+        "weight of a second loss in training, which reads each graph twice with different dropout. It is small if the "
+        "probabilities of nodes, labelled or not, are the same both times (Feng et al. 2020).",
+        Range(0, below=math.inf),
+    )
 
 
 @dataclass

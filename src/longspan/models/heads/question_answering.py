@@ -1,6 +1,5 @@
 """Answers as spans of a document: where they start and where they end."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,36 +13,32 @@ from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import hands_on
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, count_items, cross_entropies, mean_loss
-from longspan.models.questions import check_question, settle_question
-from longspan.models.settings import HeadSettings, check_shares, check_sizes
+from longspan.models.questions import QUESTIONS, settle_question
+from longspan.models.settings import HeadSettings
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
+from longspan.options import FINITE, Range, option
 
 
 @strict
 @dataclass
 class QuestionAnsweringSettings(HeadSettings):
-    """Settings of a model that answers questions.
+    """Settings of a model that answers questions."""
 
-    Args:
-        question: way to read a question with a document. With "context", by cross attention in every layer; without
-            `cross_mixers`, through the mixers that have it. With "front", the question comes before the document.
-        longest_answer: maximum number of tokens in an answer.
-        classifier_dropout: dropout before the scores of starts and ends; None means `dropout`.
-        answer_threshold: log-odds against no answer from which an answer is given; None means always. The
-            model does not apply it.
-    """
-
-    question: str = "context"
-    longest_answer: int = 30
-    classifier_dropout: float | int | None = None
-    answer_threshold: float | int | None = None
-
-    def check(self, config: Any) -> None:
-        check_question(self)
-        check_sizes(self, {"longest_answer": 1})
-        check_shares(self, "classifier_dropout")
-        if self.answer_threshold is not None and not math.isfinite(self.answer_threshold):
-            raise UserError(f"answer_threshold must be finite or None, got {self.answer_threshold}; choose another.")
+    question: str = option(
+        "context",
+        'way to read a question with a document. With "context", by cross attention in every layer; without '
+        '`cross_mixers`, through the mixers that have it. With "front", the question comes before the document.',
+        QUESTIONS,
+    )
+    longest_answer: int = option(30, "maximum number of tokens in an answer", Range(1))
+    classifier_dropout: float | int | None = option(
+        None, "dropout before the scores of starts and ends; None means `dropout`", Range(0, 1)
+    )
+    answer_threshold: float | int | None = option(
+        None,
+        "log-odds against no answer from which an answer is given; None means always. The model does not apply it.",
+        FINITE,
+    )
 
 
 class LongspanForQuestionAnswering(LongspanPreTrainedModel):

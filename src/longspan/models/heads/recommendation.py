@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput
 from transformers.utils.generic import can_return_tuple
 from typing_extensions import override
 
-from longspan.errors import UserError, check_choice
+from longspan.errors import UserError
 from longspan.machine.imports import named_in
 from longspan.models import recommenders
 from longspan.models.config import LongspanConfig
@@ -22,10 +22,11 @@ from longspan.models.parts.positions import NAMES as POSITIONS
 from longspan.models.parts.ranking import LOSSES, count_items, ranking_loss
 from longspan.models.recommenders._parts import Published
 from longspan.models.recommenders.base import News
-from longspan.models.settings import DEEPEST, HeadSettings, check_sizes, from_data
+from longspan.models.settings import DEEPEST, HeadSettings, from_data
 from longspan.models.states import MixerStates
 from longspan.models.wide.ranker import Ranker
 from longspan.ops.packing import zero_padding
+from longspan.options import Range, option
 
 #: By what says how many there are, what the model must be told of items.
 _FIELDS = {
@@ -39,51 +40,53 @@ _FIELDS = {
 @strict
 @dataclass
 class RecommendationSettings(HeadSettings):
-    """Settings of a model that recommends.
+    """Settings of a model that recommends."""
 
-    Args:
-        recommender: model of items and users: "longspan", "fastformer", "nrms", "naml", "lstur", "npa", or a dotted
-            path. `dim`, `depth`, `mixers` and other settings of layers are for "longspan" alone: the others have the
-            sizes of their papers.
-        recommender_options: options of the recommender, such as {"combination": "con"} for lstur.
-        recommendation_loss: "softmax" (each clicked candidate against those of its impression that were not clicked),
-            "pairwise" (each clicked candidate against each that was not) or "binary" (each candidate alone).
-        user_mixers: names of mixers over the clicks of a user, repeated over `user_depth`; None means `mixers`.
-        user_depth: number of layers over the clicks.
-        user_causal: whether clicks see only earlier ones, so that a user's vector is updated click by click.
-        user_position: positions of clicks, counted back from the newest: "none", "sinusoidal", "learned" or "fourier".
-            With "learned", all from `max_positions` on have the same.
-        wide: whether scores are added that count words and clicks: how like a title is to those clicked before, and how
-            often its words, and the item itself, were clicked. They are counted in the training clicks first; the
-            network is trained by itself. The weights of both are fitted to the validation split.
-        users: number of known users, 1 to `users`; 0 is an unknown user. The next three likewise.
-        categories: number of categories of items.
-        subcategories: number of subcategories.
-        entities: number of entities that items name.
-        entity_dim: width of the vectors of entities.
-        abstracts: whether items have abstracts.
-        items: number of items whose clicks are counted; 0 is an unknown one.
-        time_origin: the time from which times are counted.
-        time_unit: how long a unit of time is; 0 without times.
-    """
-
-    recommender: str = "longspan"
-    recommender_options: dict[str, Any] | None = None
-    recommendation_loss: str = "softmax"
-    user_mixers: list[str] | None = None
-    user_depth: int = 1
-    user_causal: bool = False
-    user_position: str = "none"
-    wide: bool = False
-    users: int = from_data(0)
-    categories: int = from_data(0)
-    subcategories: int = from_data(0)
-    entities: int = from_data(0)
-    entity_dim: int = from_data(0)
-    abstracts: bool = from_data(False)
-    items: int = from_data(0)
-    time_origin: float | int = from_data(0.0)
-    time_unit: float | int = from_data(0.0)
+    recommender: str = option(
+        "longspan",
+        'model of items and users: "longspan", "fastformer", "nrms", "naml", "lstur", "npa", or a dotted path. `dim`, '
+        '`depth`, `mixers` and other settings of layers are for "longspan" alone: the others have the sizes of their '
+        "papers.",
+    )
+    recommender_options: dict[str, Any] | None = option(
+        None, 'options of the recommender, such as {"combination": "con"} for lstur'
+    )
+    recommendation_loss: str = option(
+        "softmax",
+        '"softmax" (each clicked candidate against those of its impression that were not clicked), "pairwise" (each '
+        'clicked candidate against each that was not) or "binary" (each candidate alone)',
+        LOSSES,
+    )
+    user_mixers: list[str] | None = option(
+        None, "names of mixers over the clicks of a user, repeated over `user_depth`; None means `mixers`"
+    )
+    user_depth: int = option(1, "number of layers over the clicks", Range(0, DEEPEST))
+    user_causal: bool = option(
+        False, "whether clicks see only earlier ones, so that a user's vector is updated click by click"
+    )
+    user_position: str = option(
+        "none",
+        'positions of clicks, counted back from the newest: "none", "sinusoidal", "learned" or "fourier". With '
+        '"learned", all from `max_positions` on have the same.',
+        POSITIONS,
+    )
+    wide: bool = option(
+        False,
+        "whether scores are added that count words and clicks: how like a title is to those clicked before, and how "
+        "often its words, and the item itself, were clicked. They are counted in the training clicks first; the "
+        "network is trained by itself. The weights of both are fitted to the validation split.",
+    )
+    users: int = from_data(
+        0, "number of known users, 1 to `users`; 0 is an unknown user. The next three likewise.", Range(0)
+    )
+    categories: int = from_data(0, "number of categories of items", Range(0))
+    subcategories: int = from_data(0, "number of subcategories", Range(0))
+    entities: int = from_data(0, "number of entities that items name", Range(0))
+    entity_dim: int = from_data(0, "width of the vectors of entities", Range(0))
+    abstracts: bool = from_data(False, "whether items have abstracts")
+    items: int = from_data(0, "number of items whose clicks are counted; 0 is an unknown one", Range(0))
+    time_origin: float | int = from_data(0.0, "origin of times")
+    time_unit: float | int = from_data(0.0, "length of a unit of time; 0 without times")
 
     def settle(self, config: Any) -> None:
         if config.embedding_dim is None:
@@ -93,10 +96,6 @@ class RecommendationSettings(HeadSettings):
         # Options are checked where the recommender is built.
         self.recommender_options = self.recommender_options or {}
         self.user_mixers = self.user_mixers or None
-        counts = ("user_depth", "users", "categories", "subcategories", "entities", "entity_dim", "items")
-        check_sizes(self, dict.fromkeys(counts, 0), {"user_depth": DEEPEST})
-        check_choice("recommendation_loss", self.recommendation_loss, LOSSES)
-        check_choice("user_position", self.user_position, POSITIONS)
         if self.user_causal and self.user_position != "none":
             raise UserError(
                 "user_position counts back from the newest click, which each click changes, got "

@@ -27,8 +27,9 @@ from longspan.models.parts.losses import (
     smoothed_losses,
     uniform_losses,
 )
-from longspan.models.settings import DEEPEST, HeadSettings, check_shares, check_sizes, from_data
+from longspan.models.settings import DEEPEST, WIDEST, HeadSettings, from_data
 from longspan.models.states import MixerStates
+from longspan.options import Range, option
 
 
 @strict
@@ -38,24 +39,6 @@ class Seq2SeqSettings(HeadSettings):
 
     The decoder has the same width, heads, feed-forward networks, norm, positions and n-grams; the settings here are
     those in which it may differ.
-
-    Args:
-        decoder_mixers: names of the decoder's mixers, repeated over its depth, which must have a causal form; None
-            means `mixers`.
-        decoder_depth: number of layers of the decoder; None means `depth`.
-        decoder_mixer_options: options per mixer of the decoder, cross attention included; None means those in
-            `mixer_options` of mixers that it has, too.
-        cross_attention: names of the mixers through which the decoder reads the source (additive, bounded_memory,
-            linear, messages, softmax), repeated over its depth; None means ["softmax"].
-        decoder_forget: decay of each head of the decoder's mixers that have it, as `forget` of a causal model.
-        decoder_short_convolution: width of the convolution before every mixer of the decoder; None means
-            `short_convolution`.
-        shared_vocabulary: whether source and target have the same tokens, and one table of vectors.
-        copy: whether the decoder can copy tokens of the source (pointer-generator), such as names; needs a shared
-            vocabulary.
-        label_smoothing: share of each target that is spread evenly over all tokens, in training.
-        classifier_dropout: dropout before the softmax; None means `dropout`.
-        target_vocab_size: number of tokens of the target; None with a shared vocabulary.
     """
 
     encoder_decoder: ClassVar[bool] = True
@@ -64,25 +47,46 @@ class Seq2SeqSettings(HeadSettings):
         "decoder_short_convolution",
     )
 
-    decoder_mixers: list[str] | None = None
-    decoder_depth: int | None = None
-    decoder_mixer_options: dict[str, dict[str, Any]] | None = None
-    cross_attention: list[str] | None = None
-    decoder_forget: str = "none"
-    decoder_short_convolution: int | None = None
-    shared_vocabulary: bool = True
-    copy: bool = False
-    label_smoothing: float | int = 0.0
-    classifier_dropout: float | int | None = None
-    target_vocab_size: int | None = from_data(None)
+    decoder_mixers: list[str] | None = option(
+        None,
+        "names of the decoder's mixers, repeated over its depth, which must have a causal form; None means `mixers`",
+    )
+    decoder_depth: int | None = option(None, "number of layers of the decoder; None means `depth`", Range(0, DEEPEST))
+    decoder_mixer_options: dict[str, dict[str, Any]] | None = option(
+        None,
+        "options per mixer of the decoder, cross attention included; None means those in `mixer_options` of mixers "
+        "that it has, too",
+    )
+    cross_attention: list[str] | None = option(
+        None,
+        "names of the mixers through which the decoder reads the source (additive, bounded_memory, linear, messages, "
+        'softmax), repeated over its depth; None means ["softmax"]',
+    )
+    decoder_forget: str = option(
+        "none", "decay of each head of the decoder's mixers that have it, as `forget` of a causal model"
+    )
+    decoder_short_convolution: int | None = option(
+        None,
+        "width of the convolution before every mixer of the decoder; None means `short_convolution`",
+        Range(0, WIDEST),
+    )
+    shared_vocabulary: bool = option(True, "whether source and target have the same tokens, and one table of vectors")
+    copy: bool = option(
+        False,
+        "whether the decoder can copy tokens of the source (pointer-generator), such as names; needs a shared "
+        "vocabulary",
+    )
+    label_smoothing: float | int = option(
+        0.0, "share of each target that is spread evenly over all tokens, in training", Range(0, 1)
+    )
+    classifier_dropout: float | int | None = option(
+        None, "dropout before the softmax; None means `dropout`", Range(0, 1)
+    )
+    target_vocab_size: int | None = from_data(
+        None, "number of tokens of the target; None with a shared vocabulary", Range(1)
+    )
 
     def check(self, config: Any) -> None:
-        check_shares(self, "label_smoothing", "classifier_dropout")
-        check_sizes(
-            self,
-            {"decoder_depth": 0, "decoder_short_convolution": 0, "target_vocab_size": 1},
-            {"decoder_depth": DEEPEST, "decoder_short_convolution": 128},
-        )
         if config.causal:
             raise UserError(
                 "expected causal=False with an encoder and a decoder, of which only the decoder is causal, got "

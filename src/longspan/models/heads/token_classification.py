@@ -17,11 +17,12 @@ from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.linear_chain import COUNTS_ALONE, LinearChain, path_losses
 from longspan.models.parts.losses import IGNORED, Losses, check_token_labels, class_losses, mean_loss
 from longspan.models.parts.words import Gathered, first_of_words, gathered
-from longspan.models.settings import HeadSettings, check_shares, check_sizes, from_data
+from longspan.models.settings import HeadSettings, from_data
 from longspan.models.states import MixerStates
 from longspan.models.wide.chain import WideChain
 from longspan.ops.crf import best_path, filtered, log_marginals
 from longspan.ops.pooling import accumulation_dtype
+from longspan.options import Range, option
 
 #: What makes the score of a B- within a word as good as none.
 _NEVER = -1e4
@@ -32,36 +33,38 @@ _LEAST = -8.0
 @strict
 @dataclass
 class TokenClassificationSettings(HeadSettings):
-    """Settings of a token classifier.
+    """Settings of a token classifier."""
 
-    Args:
-        crf: whether to score sequences of labels with a linear-chain conditional random field (Lafferty et al. 2001),
-            which has a score for each pair of successive labels.
-        wide: whether to add the scores of a linear-chain conditional random field over hand-made features of words,
-            fitted to the training documents first. The network then reads how likely it finds each label of each word.
-            The validation split chooses the scale of each part. Not with causal=True, as the next words are features,
-            too.
-        label_smoothing: share of the target spread evenly over all classes in the classification loss.
-        classifier_dropout: dropout before the classifier; None means `dropout`.
-        features: number of values of a further feature of words; 0 for none.
-        feature_values: the values of that feature, from 1 on; the model does not read them.
-        label_scheme: scheme of the labels in training ("plain", "IO", "IOB1", "IOB2" or "IOBES"). Predicted labels are
-            in IOB2 unless they are plain. The model does not read it.
-        wide_size: number of hand-made features that the wide part knows.
-    """
-
-    crf: bool = False
-    label_smoothing: float | int = 0.0
-    classifier_dropout: float | int | None = None
-    wide: bool = False
-    features: int = from_data(0)
-    feature_values: list[str] | None = from_data(None)
-    label_scheme: str = from_data("plain")
-    wide_size: int = from_data(0)
+    crf: bool = option(
+        False,
+        "whether to score sequences of labels with a linear-chain conditional random field (Lafferty et al. 2001), "
+        "which has a score for each pair of successive labels.",
+    )
+    label_smoothing: float | int = option(
+        0.0, "share of the target spread evenly over all classes in the classification loss", Range(0, 1)
+    )
+    classifier_dropout: float | int | None = option(
+        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
+    )
+    wide: bool = option(
+        False,
+        "whether to add the scores of a linear-chain conditional random field over hand-made features of words, "
+        "fitted to the training documents first. The network then reads how likely it finds each label of each word. "
+        "The validation split chooses the scale of each part. Not with causal=True, as the next words are features, "
+        "too.",
+    )
+    features: int = from_data(0, "number of values of a further feature of words; 0 for none", Range(0))
+    feature_values: list[str] | None = from_data(
+        None, "the values of that feature, from 1 on; the model does not read them"
+    )
+    label_scheme: str = from_data(
+        "plain",
+        'scheme of the labels in training ("plain", "IO", "IOB1", "IOB2" or "IOBES"). Predicted labels are in IOB2 '
+        "unless they are plain. The model does not read it.",
+    )
+    wide_size: int = from_data(0, "number of hand-made features that the wide part knows", Range(0))
 
     def check(self, config: Any) -> None:
-        check_sizes(self, {"features": 0, "wide_size": 0})
-        check_shares(self, "label_smoothing", "classifier_dropout")
         if self.wide and config.causal:
             raise UserError(
                 "wide=True reads the words after each word, got it with causal=True; leave one of them out."

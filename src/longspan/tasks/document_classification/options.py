@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longspan.data.config import DataConfig
+from longspan.options import option
 from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["ClassificationData", "EvaluationOptions", "TrainingOptions"]
@@ -13,14 +14,13 @@ TrainingOptions = LengthTrainingOptions
 
 @dataclass(frozen=True)
 class ClassificationData(DataConfig):
-    """Documents with their classes.
+    """Documents with their classes."""
 
-    Attributes:
-        label_column: The column with the classes; "rating" reads it from file names ID_RATING.txt in class folders.
-        class_weights: "balanced" multiplies the training loss of a document of class c by n / (k n_c), for n training
-            documents and k classes. Rare classes then weigh as much as frequent ones. With "none", the loss is not
-            weighted.
-    """
-
-    label_column: str = "label"
-    class_weights: Literal["none", "balanced"] = "none"
+    label_column: str = option(
+        "label", 'column with the classes; "rating" reads it from file names ID_RATING.txt in class folders'
+    )
+    class_weights: Literal["none", "balanced"] = option(
+        "none",
+        '"balanced" multiplies the training loss of a document of class c by n / (k n_c), for n training documents '
+        'and k classes. Rare classes then weigh as much as frequent ones. With "none", the loss is not weighted.',
+    )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from longspan.data.config import DataConfig
+from longspan.options import option
 from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "PairData", "TrainingOptions"]
@@ -13,20 +14,15 @@ TrainingOptions = LengthTrainingOptions
 
 @dataclass(frozen=True)
 class PairData(DataConfig):
-    """Pairs of documents with their classes.
+    """Pairs of documents with their classes."""
 
-    Attributes:
-        first_column: The column with the first document of each pair.
-        second_column: The column with the second document of each pair.
-        text_column: Instead of `first_column`, as `longspan predict --text-column` sets it.
-        label_column: The column with the classes.
-        class_weights: "balanced" multiplies the training loss of a pair of class c by n / (k n_c), for n training pairs
-            and k classes. Rare classes then weigh as much as frequent ones. With "none", the loss is not weighted.
-        max_length: Maximum number of tokens of each document, special tokens included; 0 keeps all.
-    """
-
-    first_column: str = "first"
-    second_column: str = "second"
-    text_column: str = ""
-    label_column: str = "label"
-    class_weights: Literal["none", "balanced"] = "none"
+    max_length: int = option(0, "maximum number of tokens of each document, special tokens included; 0 keeps all")
+    first_column: str = option("first", "column with the first document of each pair")
+    second_column: str = option("second", "column with the second document of each pair")
+    text_column: str = option("", "replaces `first_column`, as `longspan predict --text-column` sets it")
+    label_column: str = option("label", "column with the classes")
+    class_weights: Literal["none", "balanced"] = option(
+        "none",
+        '"balanced" multiplies the training loss of a pair of class c by n / (k n_c), for n training pairs and k '
+        'classes. Rare classes then weigh as much as frequent ones. With "none", the loss is not weighted.',
+    )

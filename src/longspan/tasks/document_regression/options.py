@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from longspan.data.config import DataConfig
+from longspan.options import option
 from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "RegressionData", "TrainingOptions"]
@@ -12,10 +13,6 @@ TrainingOptions = LengthTrainingOptions
 
 @dataclass(frozen=True)
 class RegressionData(DataConfig):
-    """Documents with a number each.
+    """Documents with a number each."""
 
-    Attributes:
-        label_column: The column with the numbers.
-    """
-
-    label_column: str = "label"
+    label_column: str = option("label", "column with the numbers")

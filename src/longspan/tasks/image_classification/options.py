@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from longspan.data.images.options import ImageData
+from longspan.options import option
 from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "ImageClassificationData", "TrainingOptions"]
@@ -12,10 +13,6 @@ TrainingOptions = LengthTrainingOptions
 
 @dataclass(frozen=True)
 class ImageClassificationData(ImageData):
-    """Images with their classes.
+    """Images with their classes."""
 
-    Attributes:
-        label_column: The column with the classes.
-    """
-
-    label_column: str = "label"
+    label_column: str = option("label", "column with the classes")

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from longspan.errors import check_choice
-from longspan.tasks.base.options import CorpusData, CorpusTrainingOptions, check_at_least, option
+from longspan.options import Range, option
+from longspan.tasks.base import options
+from longspan.tasks.base.options import CorpusData, CorpusTrainingOptions
 
 __all__ = ["EvaluationOptions", "LanguageModellingData", "TrainingOptions"]
 
@@ -20,24 +21,17 @@ class TrainingOptions(CorpusTrainingOptions):
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
-    """What a token is predicted from.
-
-    Raises:
-        UserError: For values out of range.
-    """
+class EvaluationOptions(options.EvaluationOptions):
+    """What a token is predicted from."""
 
     context: Literal["carried", "sliding"] | None = option(
         None, "carried: states are carried through a document; sliding: each window starts from scratch"
     )
-    window: int | None = option(None, "tokens in a sliding window; as in a training segment unless given")
-    stride: int | None = option(None, "tokens from one window to the next; half a window unless given")
+    window: int | None = option(None, "tokens in a sliding window; as in a training segment unless given", Range(1))
+    stride: int | None = option(None, "tokens from one window to the next; half a window unless given", Range(1))
     attention_length: int | None = option(
-        None, "positions that mixers with a memory remember; as in training unless given"
+        None, "positions that mixers with a memory remember; as in training unless given", Range(0)
     )
-    segment_length: int | None = option(None, "tokens read at a time with carried states; as in training unless given")
-
-    def __post_init__(self) -> None:
-        check_at_least(self, window=1, stride=1, attention_length=0, segment_length=1)
-        if self.context is not None:
-            check_choice("context", self.context, ("carried", "sliding"))
+    segment_length: int | None = option(
+        None, "tokens read at a time with carried states; as in training unless given", Range(1)
+    )

@@ -1,11 +1,13 @@
 """Options of multi-label classification."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
-from longspan.tasks.base.options import LengthTrainingOptions, option
+from longspan.options import Range, option
+from longspan.tasks.base import options
+from longspan.tasks.base.options import LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "MultiLabelData", "TrainingOptions"]
 
@@ -14,18 +16,16 @@ TrainingOptions = LengthTrainingOptions
 
 @dataclass(frozen=True)
 class MultiLabelData(DataConfig):
-    """Documents with any number of labels.
+    """Documents with any number of labels."""
 
-    Attributes:
-        label_column: The column with the labels of each document: a list, or text with `label_separator`.
-        label_separator: What separates labels in text; "" if such text is a single label.
-        label_columns: Instead of `label_column`, one column for each label, called by it, with 0 or 1, true or false;
-            empty means 0.
-    """
-
-    label_column: str = "labels"
-    label_separator: str = ","
-    label_columns: list[str] = field(default_factory=list)
+    label_column: str = option(
+        "labels", "column with the labels of each document: a list, or text with `label_separator`"
+    )
+    label_separator: str = option(",", 'separator of labels in text; "" if such text is a single label')
+    label_columns: list[str] = option(
+        [],
+        "columns of the labels, called by them, with 0 or 1, true or false, instead of `label_column`; empty means 0",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,17 +45,11 @@ class MultiLabelData(DataConfig):
 
 
 @dataclass(frozen=True)
-class EvaluationOptions:
-    """From which probability a label is given.
-
-    Raises:
-        UserError: For a value out of range.
-    """
+class EvaluationOptions(options.EvaluationOptions):
+    """Probability from which a label is predicted."""
 
     threshold: float | None = option(
-        None, "probability from which a label is predicted (default: for each label, the threshold chosen in training)"
+        None,
+        "probability from which a label is predicted (default: for each label, the threshold chosen in training)",
+        Range(0, 1),
     )
-
-    def __post_init__(self) -> None:
-        if self.threshold is not None and not 0 <= self.threshold <= 1:
-            raise UserError(f"threshold must be from 0 to 1, as it is a probability, but is {self.threshold}.")

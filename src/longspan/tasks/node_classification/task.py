@@ -35,7 +35,7 @@ from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predi
 from longspan.tasks.base.mistakes import class_errors, label_issues
 from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in, check_validation
 from longspan.tasks.node_classification import baselines
-from longspan.tasks.node_classification.options import NodePredictionOptions, NodeTrainingOptions
+from longspan.tasks.node_classification.options import PredictionOptions, TrainingOptions
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import Loader, data_seed, targets
 
@@ -201,7 +201,7 @@ class Nodes:
         return len(self.rows)
 
 
-NodeRun = Run[GraphData, NodeTrainingOptions, GraphProcessor]
+NodeRun = Run[GraphData, TrainingOptions, GraphProcessor]
 
 
 class NodePipeline(Pipeline[tuple[Graph, int], Tensor, GraphProcessor]):
@@ -271,15 +271,15 @@ class NodePipeline(Pipeline[tuple[Graph, int], Tensor, GraphProcessor]):
         }
 
 
-class NodeClassification(PipelineTask[ClassificationScores, GraphData, NodeTrainingOptions, GraphProcessor]):
+class NodeClassification(PipelineTask[ClassificationScores, GraphData, TrainingOptions, GraphProcessor]):
     """A class for each node of a graph, some of whose nodes have a label."""
 
     data_config = GraphData
     pipeline_class = NodePipeline
     trainer_class = NodeTrainer
     length_key = ""
-    training_options = NodeTrainingOptions
-    prediction_options = NodePredictionOptions
+    training_options = TrainingOptions
+    prediction_options = PredictionOptions
     scores = ClassificationScores
     prediction = NodePrediction
     cuts_examples = False
@@ -314,7 +314,7 @@ class NodeClassification(PipelineTask[ClassificationScores, GraphData, NodeTrain
         data: GraphData,
         stdin: BinaryIO | None,
     ) -> Iterator[Row]:
-        options = run.prediction or NodePredictionOptions()
+        options = run.prediction or PredictionOptions()
         for path in paths:
             if str(path) == "-":
                 raise UserError("expected files of graphs, got standard input; name a file.")
@@ -327,7 +327,7 @@ class NodeClassification(PipelineTask[ClassificationScores, GraphData, NodeTrain
     def inputs_in_memory(self, run: NodeRun, given: Any, data: GraphData) -> Iterator[Row]:
         return self.inputs_of(run, [with_graph(data, given).path], data, None)
 
-    def prepare(self, recipe: Recipe[GraphData, NodeTrainingOptions]) -> PreparedGraph:
+    def prepare(self, recipe: Recipe[GraphData, TrainingOptions]) -> PreparedGraph:
         data = recipe.data
         graph = read_graph(data.path, data, training=True)
         check_validation(graph.splits)
@@ -359,7 +359,7 @@ class NodeClassification(PipelineTask[ClassificationScores, GraphData, NodeTrain
 
     def trainer_options(
         self,
-        recipe: Recipe[GraphData, NodeTrainingOptions],
+        recipe: Recipe[GraphData, TrainingOptions],
         model: PreTrainedModel,
         arguments: TrainingArguments,
         prepared: Prepared[GraphProcessor],

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from longspan.data.config import DataConfig
 from longspan.errors import UserError
+from longspan.options import Range, option
 from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "QuestionsData", "TrainingOptions"]
@@ -17,28 +18,23 @@ class QuestionsData(DataConfig):
 
     Documents are read in full. If `max_length` or a mixer limits the tokens that are read at once, question and special
     tokens included, a document is read in windows.
-
-    Attributes:
-        text_column: The column with the documents.
-        question_column: The column with the questions.
-        answers_column: The column with the answers: {"text": [...], "answer_start": [...]}, or a list of {"text",
-            "answer_start"}, starts counted in characters; empty where the document has no answer.
-        impossible_column: A column that marks questions without an answer; it may be missing.
-        id_column: A column with what questions are called, which may be missing.
-        overlap: How many tokens of the document two neighbouring windows share, half a window at most.
     """
 
-    text_column: str = "context"
-    question_column: str = "question"
-    answers_column: str = "answers"
-    impossible_column: str = "is_impossible"
-    id_column: str = "id"
-    overlap: int = 128
+    text_column: str = option("context", "column with the documents")
+    question_column: str = option("question", "column with the questions")
+    answers_column: str = option(
+        "answers",
+        'column with the answers: {"text": [...], "answer_start": [...]}, or a list of {"text", "answer_start"}, '
+        "starts counted in characters; empty where the document has no answer",
+    )
+    impossible_column: str = option("is_impossible", "column that marks questions without an answer; it may be missing")
+    id_column: str = option("id", "column with what questions are called, which may be missing")
+    overlap: int = option(
+        128, "tokens of the document that two neighbouring windows share, half a window at most", Range(0)
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.overlap < 0:
-            raise UserError(f"data.overlap must be at least 0, got {self.overlap}; raise it.")
         if self.keep != "first":
             raise UserError(
                 "data.keep is for documents that are cut, and question answering reads them in full, got "

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.errors import UserError
-from longspan.tasks.base.options import LengthTrainingOptions, SearchOptions, check_at_least, option
+from longspan.options import Range, option
+from longspan.tasks.base.options import LengthTrainingOptions, SearchOptions
 
 __all__ = ["EvaluationOptions", "PredictionOptions", "TrainingOptions", "TranslationData"]
 
@@ -17,29 +18,28 @@ class TranslationData(DataConfig):
     "corpus.en,corpus.de", or their common beginning "corpus", with `source_column` "en" and `target_column` "de". With
     these columns, a folder may have train.en and train.de, val.en and val.de, and test.en and test.de. In .tmx files,
     columns are languages.
-
-    Attributes:
-        source_column: The column with the sources; of parallel files, the end of their names; of .tmx files, a
-            language.
-        target_column: The same for the targets.
-        text_column: Instead of `source_column`, as `longspan predict --text-column` sets it.
-        max_length: Maximum number of tokens of a source and of a target, end tokens included; 0 for no limit. Training
-            leaves out longer pairs and counts them. Otherwise sources are cut.
-        shared_vocabulary: Whether source and target share their tokens, learned from both. With false each side has
-            tokens of its own, which suits languages of different scripts.
-        target_vocab_size: Then the maximum number of tokens of the target; 0 for `vocab_size`.
     """
 
-    source_column: str = "source"
-    target_column: str = "target"
-    text_column: str = ""
+    max_length: int = option(
+        0,
+        "maximum number of tokens of a source and of a target, end tokens included; 0 for no limit. Training leaves "
+        "out longer pairs and counts them. Otherwise sources are cut.",
+    )
+    source_column: str = option(
+        "source", "column with the sources; of parallel files, the end of their names; of .tmx files, a language"
+    )
+    target_column: str = option("target", "same for the targets")
+    text_column: str = option("", "replaces `source_column`, as `longspan predict --text-column` sets it")
     vocab_size: int = 8000
-    shared_vocabulary: bool = True
-    target_vocab_size: int = 0
+    shared_vocabulary: bool = option(
+        True,
+        "whether source and target share their tokens, learned from both. With false each side has tokens of its own, "
+        "which suits languages of different scripts.",
+    )
+    target_vocab_size: int = option(0, "then the maximum number of tokens of the target; 0 for `vocab_size`", Range(0))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, target_vocab_size=0)
         if self.shared_vocabulary and self.target_vocab_size:
             raise UserError(
                 f"expected no data.target_vocab_size with one vocabulary, got {self.target_vocab_size}; leave it out, "
@@ -58,23 +58,20 @@ class TranslationData(DataConfig):
 class TrainingOptions(LengthTrainingOptions):
     """How translation is trained; `batch_tokens` counts sources and targets, padding included."""
 
-    beams: int = option(4, "beams of the final scores and, unless they are given, of evaluations and predictions")
+    beams: int = option(
+        4, "beams of the final scores and, unless they are given, of evaluations and predictions", Range(1)
+    )
     translated_examples: int = option(
-        200, "validation examples translated greedily for BLEU and chrF during training; final scores are of all"
+        200,
+        "validation examples translated greedily for BLEU and chrF during training; final scores are of all",
+        Range(1),
     )
     bpe_dropout: float = option(
         0.0,
         "BPE-dropout: share of the merges of data.tokens=bpe that are left out at random, so that training texts are "
         "split into other tokens in each epoch; 0 for none",
+        Range(0, below=1),
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_at_least(self, beams=1, translated_examples=1)
-        if not 0 <= self.bpe_dropout < 1:
-            raise UserError(
-                f"expected training.bpe_dropout of at least 0 and below 1, got {self.bpe_dropout}; set another, as 0.1."
-            )
 
 
 EvaluationOptions = SearchOptions
@@ -85,13 +82,12 @@ class PredictionOptions(SearchOptions):
     """How translations are made."""
 
     best: int = option(
-        1, "translations of each source, from the best; at most as many as there are beams or candidates"
+        1, "translations of each source, from the best; at most as many as there are beams or candidates", Range(1)
     )
     alignments: bool = option(False, "pairs of source and target words that are translations of each other")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least(self, best=1)
         if self.beams is not None and self.best > self.beams:
             raise UserError(f"best must be at most beams={self.beams}, got {self.best}; raise beams.")
         if self.candidates and self.best > self.candidates:

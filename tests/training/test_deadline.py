@@ -287,9 +287,9 @@ def test_final_scores_that_take_longer_than_the_budget(
 def test_mistakes_cost_nothing(animals: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for given, message in (
-        (["training.max_minutes=-1"], "at least 0 .no deadline., got -1"),
-        (["training.max_minutes=nan"], "at least 0 .no deadline., got nan"),
-        (["training.max_minutes=inf"], "at least 0 .no deadline., got inf"),
+        (["training.max_minutes=-1"], "at least 0 and finite, got -1"),
+        (["training.max_minutes=nan"], "at least 0 and finite, got nan"),
+        (["training.max_minutes=inf"], "at least 0 and finite, got inf"),
         (["training.max_minutes=1", "training.max_steps=5"], r"got both \(1 and 5\); set one of them to 0"),
     ):
         with pytest.raises(UserError, match=message):

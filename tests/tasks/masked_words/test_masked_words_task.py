@@ -187,7 +187,7 @@ def test_neighbours_against_counts_written_out(texts):
         ("training.masked_share=0", r"training.masked_share must be above 0 and below 1, got 0"),
         ("training.masked_share=1", r"training.masked_share must be above 0 and below 1, got 1"),
         ("training.masking=word", r"did you mean 'words'"),
-        ("training.segment_length=0", r"needs training.segment_length, .* got 0"),
+        ("training.segment_length=0", r"training.segment_length must be at least 1, got 0"),
         ("training.segment_length=99999", r"expected at least 399,996 tokens to train on, 4 rows"),
         ("data.max_length=9", r"data.max_length=9 cuts documents, but masked words reads them in full"),
         ("model.position=learned model.max_positions=8", r"at most 8 tokens for learned positions, got 16 in a row"),

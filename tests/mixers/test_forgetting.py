@@ -98,7 +98,7 @@ def test_additive_forgets_what_is_far_on_either_side() -> None:
     mixer = mixers.build("additive", 8, heads=2, forget="learned")
     with torch.no_grad():
         mixer.get_submodule("forgetting").get_parameter("slope").fill_(0.0)
-    x = torch.randn(1, 300, 8)
+    x, mixer = torch.randn(1, 300, 8, dtype=torch.float64), mixer.double()
     changed = x.clone()
     changed[:, 150] += 3
     moved = (mixer(changed) - mixer(x)).abs().amax((0, 2))

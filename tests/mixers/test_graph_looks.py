@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rounding import assert_within, rounding
 from test_graph import DIM, HEADS, Largest, build, graphs, inputs
 from torch import Tensor
 
@@ -48,8 +49,8 @@ def test_neighbours_are_named_by_their_weights() -> None:
     weights = ((query[3] * key[:3]).sum(2) / (DIM // HEADS) ** 0.5).softmax(0).mean(1)
     expected = weights.argsort(descending=True)[:2].tolist()
     assert [node for node, _ in found] == expected
-    torch.testing.assert_close(
-        torch.tensor([weight for _, weight in found]).double(), weights[expected], rtol=1e-6, atol=0
+    assert_within(
+        torch.tensor([weight for _, weight in found]), weights[expected], rounding(2, weights[expected], torch.float32)
     )
     assert mixer.look(x, at=2, structure=Edges(edges)).strongest("attention") == [[]]
 

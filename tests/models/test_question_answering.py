@@ -56,7 +56,7 @@ def test_the_question_but_for_its_first_token_is_no_answer() -> None:
 
 @pytest.mark.parametrize(("types", "question"), [(True, "front"), (True, "context"), (False, "front")])
 def test_padding_on_either_side_changes_nothing(types: bool, question: str) -> None:
-    model, torch_state = build(question=question), torch.get_rng_state()
+    model, torch_state = build(question=question).double(), torch.get_rng_state()
     right = batch()
     torch.set_rng_state(torch_state)
     left = batch("left")
@@ -67,9 +67,8 @@ def test_padding_on_either_side_changes_nothing(types: bool, question: str) -> N
         here, there = right["attention_mask"][row].bool(), left["attention_mask"][row].bool()
         alone = {key: value[row : row + 1, here] for key, value in right.items()}
         for name in ("start_logits", "end_logits"):
-            # float32 sums in another order.
-            torch.testing.assert_close(one[name][row, here], other[name][row, there], rtol=1e-5, atol=1e-5)
-            torch.testing.assert_close(one[name][row, here], model(**alone)[name][0], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(one[name][row, here], other[name][row, there])
+            torch.testing.assert_close(one[name][row, here], model(**alone)[name][0])
 
 
 def test_loss_is_the_mean_over_known_starts_and_ends() -> None:
@@ -133,7 +132,7 @@ def test_it_is_an_auto_model(tmp_path: Path) -> None:
 
 
 def test_a_question_in_its_context_is_read_alone() -> None:
-    model, given = build(question="context"), batch()
+    model, given = build(question="context").double(), batch()
     assert model.config.cross_mixers == ["additive"]
     ids, types = given["input_ids"][:1, :19], given["token_type_ids"][:1, :19]
     found = model(ids, token_type_ids=types).start_logits
@@ -145,7 +144,7 @@ def test_a_question_in_its_context_is_read_alone() -> None:
         expected = (
             x @ model.qa_outputs.weight[0] + model.qa_outputs.bias[0] + x @ (q + model.match.weight[:8] @ q) / 8**0.5
         )
-    torch.testing.assert_close(found[0, 3:], expected[3:], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found[0, 3:], expected[3:])
     with pytest.raises(UserError, match="a mixer with cross attention to read questions"):
         build(question="context", mixers=["convolution"])
 

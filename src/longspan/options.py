@@ -82,6 +82,12 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def same_as(kind: type, name: str) -> Any:
+    """Declare a required field with the help and the allowed values of an option of another dataclass."""
+    declared = _declared(kind)[name]
+    return option(REQUIRED, declared.get("help", ""), declared.get("allowed") or _choices(hints(kind)[name]))
+
+
 class Options:
     """Options that are checked when an object is made, with their help in the docstring of the class.
 
@@ -199,6 +205,13 @@ def check_type(name: str, value: Any, hint: Any) -> None:
         check_choice(name, value, choices)
     if not matches(value, hint):
         raise UserError(f"{name} expected {expectation(hint, value)}, got {reprlib.repr(value)}; correct it.")
+
+
+def check_number(name: str, value: Any, hint: Any, allowed: Range) -> None:
+    """Raise UserError unless a value is a number of a type, int or float, and in a range."""
+    check_type(name, value, hint)
+    if not allowed.holds(value):
+        raise UserError(f"{name} must be {allowed}, got {value}; choose another.")
 
 
 def check(options: Any, table: str = "", largest: float = math.inf) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-import typing
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +13,10 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel
 
+from longspan import options
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column
 from longspan.errors import UserError
-from longspan.errors.hints import matches
 from longspan.results.outputs import write_json
 
 P = TypeVar("P", bound="Processor")
@@ -169,12 +169,30 @@ class Processor(ABC):
     def from_pretrained(cls: type[P], folder: str | Path) -> P:
         """Return the one that was saved in a folder. Raises UserError if its files are damaged or those of another."""
         path = Path(folder, cls.files[0])
-        fields = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        values, hints = json_object(path), typing.get_type_hints(cls)
-        fits = values.keys() == fields and all(matches(value, hints[name]) for name, value in values.items())
-        if not fits:
+        values = json_object(path)
+        if values.keys() != options.hints(cls).keys():
             raise UserError(f"expected what a {cls.__name__} saved in {str(path)!r}, got something else; restore it.")
-        return cls(**values)
+        try:
+            found = options.make(cls, values, f"a {cls.__name__}")
+            options.check(found)
+            found.check_values()
+        except UserError as error:
+            raise UserError(f"{str(path)!r} does not describe inputs of a model: {error}") from error
+        return found
+
+    def check_values(self) -> None:
+        """Raise UserError for values of a file, each in its range, that do not fit each other."""
+
+    def check_model(self, config: Any, folder: str | Path) -> None:
+        """Raise UserError unless the model of a folder, given its `LongspanConfig`, reads the streams of this."""
+        made = {"mixers": config.mixers, "mixer_options": config.mixer_options}
+        for name, value in self.settings(made).items():
+            wanted = getattr(config.embeddings, name, getattr(config, name, value))
+            if wanted != value:
+                raise UserError(
+                    f"{self.files[0]} does not fit config.json in {str(folder)!r}: expected inputs for a model with "
+                    f"{name}={reprlib.repr(wanted)}, got {reprlib.repr(value)}; restore either file."
+                )
 
     def _values(self) -> dict[str, Any]:
         return dataclasses.asdict(self)  # type: ignore[call-overload]

@@ -87,6 +87,7 @@ def load_run(
             _check_files(source, ("config.json", "model.safetensors", *recipe.task.processor.files))
             model = _model(source, read_config(source), recipe.task.model_class)
     processor = recipe.task.processor.from_pretrained(source)
+    processor.check_model(model.config, source)
     step = None if checkpoint is None else checkpoints.step(source)
     return Run(folder, model.to(_device()).eval(), processor, recipe, step, prediction)
 

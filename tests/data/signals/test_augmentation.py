@@ -120,7 +120,7 @@ def test_a_recording_changes_with_the_epoch_alone() -> None:
         ("mask_bands", 1.5, "data.mask_bands must be from 0 to 1"),
         ("noise", float("nan"), "data.noise must be at least 0"),
         ("hop_seconds", 0.0, "data.hop_seconds must be from 0.0001 to 60, got 0.0"),
-        ("bands", 0, "data.bands must be at least 1, got 0"),
+        ("bands", 0, "data.bands must be from 1 to 4096, got 0"),
     ],
 )
 def test_settings_out_of_range_are_named(key: str, value: float, told: str) -> None:

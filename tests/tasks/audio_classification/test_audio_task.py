@@ -1,7 +1,9 @@
 """Audio classification, through the verbs, transformers' Auto classes, and its pipeline."""
 
 import io
+import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from sounds import RATE, TONES, tone, write_tones
 from transformers import AutoFeatureExtractor, AutoModelForAudioClassification, pipeline
 
 import longspan
-from longspan import TrainedRun, UserError, compare, predict, train
+from longspan import TrainedRun, UserError, cli, compare, predict, train
 from longspan.data.signals import decoding
 from longspan.tasks.audio_classification import task
 from longspan.testing import check_task
@@ -62,6 +64,33 @@ def test_a_table_has_stretches_of_files(run: TrainedRun, tmp_path: Path) -> None
     every = list(predict(run.folder, tmp_path / "all.flac", every=0.3))
     assert [one.label for one in every] == list(TONES)
     assert [one.where for one in every][1:] == ["all.flac, 0.30 to 0.60 s", "all.flac, 0.60 to 0.90 s"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"bands": 10**9}, "bands must be from 1 to 4096, got 1000000000"),
+        ({"bands": 13}, "does not fit config.json in 'other': expected inputs for a model with channels=12, got 13"),
+    ],
+)
+def test_the_settings_of_sound_in_a_run_are_bounded_and_fit_its_model(
+    values: dict[str, int],
+    message: str,
+    run: TrainedRun,
+    tones: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path(shutil.copytree(run.folder, "other"), "processor.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+    for verb in (["predict", "other", str(tones)], ["evaluate", "other"], ["explain", "other", str(tones)]):
+        assert cli.main(verb) == 2
+        told = capsys.readouterr().err
+        assert message in told
+        assert told.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from longspan.data.config import SourceData
 from longspan.data.graphs.graph import in_order
 from longspan.data.graphs.positions import walk_positions
 from longspan.data.processor import Encoded, Places, Processor, Unreadable
-from longspan.options import Range, option
+from longspan.options import Range, option, same_as
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class GraphsData(SourceData):
     walk_positions: int = option(
         0,
         "steps of a random walk, for each of which a node has its probability of return as a feature",
-        Range(0),
+        Range(0, 256),
     )
 
 
@@ -64,11 +64,10 @@ class GraphsProcessor(Processor):
 
     Attributes:
         types: The types of nodes in the training graphs. Nodes of others have no features.
-        walk_positions: See `GraphsData`.
     """
 
     types: list[str]
-    walk_positions: int
+    walk_positions: int = same_as(GraphsData, "walk_positions")
 
     @property
     def streams(self) -> Mapping[str, Stream]:

@@ -45,13 +45,13 @@ class GraphData(SourceData):
         '("columns"), or not at all ("none")',
     )
     walk_positions: int = option(
-        0, "steps of a random walk, for each of which a node has its probability of return as a feature", Range(0)
+        0, "steps of a random walk, for each of which a node has its probability of return as a feature", Range(0, 256)
     )
     eigenvector_positions: int = option(
         0,
         "eigenvectors of the Laplacian of the undirected graph, those with the smallest eigenvalues that are not 0, "
         "whose entries are features. Needs scipy.",
-        Range(0),
+        Range(0, 1024),
     )
 
     def __post_init__(self) -> None:

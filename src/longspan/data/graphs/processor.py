@@ -1,5 +1,6 @@
 """The processor of graphs: features of nodes, scaled, and where nodes are, as streams."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,8 @@ from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.positions import eigenvector_positions, walk_positions
 from longspan.data.processor import Encoded, Processor
 from longspan.errors import UserError
+from longspan.models.settings import LARGEST
+from longspan.options import FINITE, REQUIRED, Range, option, same_as
 
 #: A feature that varies less than this is constant.
 _SMALLEST = 1e-6
@@ -65,25 +68,23 @@ class NodeInputs:
 
 @dataclass(frozen=True)
 class GraphProcessor(Processor):
-    """Graphs whose nodes have features.
+    """Graphs whose nodes have features."""
 
-    Attributes:
-        width: How many features nodes have.
-        edge_width: How many features edges have.
-        normalize: How features of nodes are scaled: see `GraphData`.
-        mean: What is subtracted from each feature, where these are scaled by columns.
-        scale: What each is divided by.
-        walk_positions: See `GraphData`.
-        eigenvector_positions: See `GraphData`.
-    """
+    width: int = option(REQUIRED, "how many features nodes have", Range(0, LARGEST))
+    edge_width: int = option(REQUIRED, "how many features edges have", Range(0, LARGEST))
+    normalize: str = same_as(GraphData, "normalize")
+    mean: list[float] = option(REQUIRED, "what is subtracted from each feature, with normalize=columns", FINITE)
+    scale: list[float] = option(REQUIRED, "what each is divided by", Range(above=0, below=math.inf))
+    walk_positions: int = same_as(GraphData, "walk_positions")
+    eigenvector_positions: int = same_as(GraphData, "eigenvector_positions")
 
-    width: int
-    edge_width: int
-    normalize: str
-    mean: list[float]
-    scale: list[float]
-    walk_positions: int
-    eigenvector_positions: int
+    def check_values(self) -> None:
+        wanted = self.width if self.normalize == "columns" else 0
+        if not len(self.mean) == len(self.scale) == wanted:
+            raise UserError(
+                f"mean and scale must have {wanted:,} numbers, got {len(self.mean):,} and {len(self.scale):,}; correct "
+                "them."
+            )
 
     @property
     def streams(self) -> Mapping[str, Stream]:

@@ -17,6 +17,7 @@ from longspan.data.processor import Encoded, Places, Processor
 from longspan.models.embeddings.patches import COORDINATES, PIXELS
 from longspan.models.hub.image_processing import LongspanImageProcessor
 from longspan.ops.images import CHANNELS, sequence
+from longspan.options import same_as
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class ImageProcessor(Processor):
 
     files = ("preprocessor_config.json",)
 
-    colour: str
-    max_side: int
-    patch_size: int
-    scan: str
+    colour: str = same_as(ImageData, "colour")
+    max_side: int = same_as(ImageData, "max_side")
+    patch_size: int = same_as(ImageData, "patch_size")
+    scan: str = same_as(ImageData, "scan")
     #: What transformers looks for.
     image_processor_type: str = LongspanImageProcessor.__name__
 

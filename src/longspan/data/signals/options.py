@@ -32,14 +32,14 @@ class RecordingData(SourceData):
         0,
         "samples per second; recordings with another rate are resampled. 0 means the most frequent rate of the "
         "training recordings, at most 16,000.",
-        Range(0),
+        Range(0, 768_000),
     )
     features: Literal["mel", "samples"] = option(
         "mel",
         '"mel" for the logarithms of power in mel bands, or "samples" for the samples themselves, those of a hop in '
         "each frame",
     )
-    bands: int = option(40, "number of mel bands", Range(1))
+    bands: int = option(40, "number of mel bands", Range(1, 4096))
     frame_seconds: float = option(0.025, "length of the window of a frame", Range(1e-4, 60), advice="0.01 is common")
     hop_seconds: float = option(0.01, "time from one frame to the next", Range(1e-4, 60), advice="0.01 is common")
     normalise: Literal["level", "bands", "none"] = option(

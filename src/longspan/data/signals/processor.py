@@ -17,7 +17,8 @@ from longspan.data.processor import Encoded, Places, Processor, Unreadable
 from longspan.data.signals.augmentation import Augmentation, faster
 from longspan.data.signals.decoding import rate_of, samples
 from longspan.data.signals.options import RecordingData
-from longspan.models.hub.feature_extraction import LongspanFeatureExtractor
+from longspan.models.hub.feature_extraction import RATES, LongspanFeatureExtractor
+from longspan.options import REQUIRED, option, same_as
 
 #: The main stream, as in transformers.
 FRAMES = "input_features"
@@ -33,12 +34,15 @@ class RecordingProcessor(Processor):
 
     files: ClassVar[tuple[str, ...]] = ("processor.json", "preprocessor_config.json")
 
-    sample_rate: int
-    features: str
-    bands: int
-    frame_seconds: float
-    hop_seconds: float
-    normalise: str
+    sample_rate: int = option(REQUIRED, "samples per second", RATES)
+    features: str = same_as(RecordingData, "features")
+    bands: int = same_as(RecordingData, "bands")
+    frame_seconds: float = same_as(RecordingData, "frame_seconds")
+    hop_seconds: float = same_as(RecordingData, "hop_seconds")
+    normalise: str = same_as(RecordingData, "normalise")
+
+    def check_values(self) -> None:
+        assert self.extractor
 
     @property
     def streams(self) -> Mapping[str, Stream]:

@@ -34,7 +34,7 @@ class NodeClassificationSettings(HeadSettings):
     propagation_steps: int = option(
         0,
         "steps of personalised PageRank along the edges that average the logits of neighbours (Gasteiger et al. 2019).",
-        Range(0),
+        Range(0, 1000),
     )
     teleport: float | int = option(0.1, "share of a node's own logits in each of these steps", Range(0, 1))
     consistency: float | int = option(

@@ -6,11 +6,19 @@ from typing import Any
 import numpy as np
 from transformers import BatchFeature, SequenceFeatureExtractor
 
-from longspan.errors import UserError
+from longspan.errors import UserError, check_choice
 from longspan.ops.mel import fourier_size, log_mel, normalised, raw
+from longspan.options import Range, check_number
 
 #: The least deviation that recordings are divided by, of log powers and of samples.
 _SILENCE = {"mel": 1e-2, "samples": 1e-4}
+#: Sample rates, the largest that of the fastest converters.
+RATES = Range(1, 768_000)
+_SECONDS = Range(1e-4, 60)
+#: The largest filter bank: weights of bands, whose memory a recording does not decide.
+_WEIGHTS = 1 << 26
+#: The most frames that a sample is in: each has its Fourier transform.
+_OVERLAP = 256
 
 
 class LongspanFeatureExtractor(SequenceFeatureExtractor):
@@ -26,6 +34,9 @@ class LongspanFeatureExtractor(SequenceFeatureExtractor):
         normalise: "level" gives a recording as a whole mean 0 and deviation 1, "bands" each of its bands, and "none"
             does nothing.
         kwargs: further settings of transformers.
+
+    Raises:
+        UserError: for a setting out of range, or frames that take too much memory.
     """
 
     model_input_names = ["input_features", "attention_mask"]  # noqa: RUF012
@@ -45,6 +56,28 @@ class LongspanFeatureExtractor(SequenceFeatureExtractor):
         super().__init__(feature_size, sampling_rate, padding_value, **kwargs)
         self.features, self.normalise = features, normalise
         self.frame_seconds, self.hop_seconds = frame_seconds, hop_seconds
+        self._check()
+
+    def _check(self) -> None:
+        check_choice("features", self.features, _SILENCE)
+        check_choice("normalise", self.normalise, ("level", "bands", "none"))
+        check_number("feature_size", self.feature_size, int, Range(1))
+        check_number("sampling_rate", self.sampling_rate, int, RATES)
+        check_number("frame_seconds", self.frame_seconds, float, _SECONDS)
+        check_number("hop_seconds", self.hop_seconds, float, _SECONDS)
+        if self.features == "samples":
+            return
+        size = fourier_size(self.frame)
+        if self.feature_size > _WEIGHTS // size:
+            raise UserError(
+                f"expected at most {_WEIGHTS // size:,} bands with frames of {self.frame:,} samples, got "
+                f"{self.feature_size:,}; choose fewer bands, or shorter frames."
+            )
+        if self.frame > _OVERLAP * self.hop:
+            raise UserError(
+                f"expected frames of at most {_OVERLAP} hops, got {self.frame:,} samples with a hop of {self.hop:,}; "
+                "choose shorter frames, or a longer hop."
+            )
 
     @property
     def hop(self) -> int:

@@ -11,6 +11,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from longspan.errors import check_choice
 from longspan.models.embeddings.patches import COORDINATES, PIXELS
 from longspan.ops.images import CHANNELS, ORDERS, image_of, pixels, sequence
+from longspan.options import Range, check_number
 
 
 class LongspanImageProcessor(BaseImageProcessor):
@@ -27,7 +28,7 @@ class LongspanImageProcessor(BaseImageProcessor):
         scan: Order of the patches: "rows", "both" or "hilbert".
 
     Raises:
-        UserError: An unknown colour or scan.
+        UserError: An unknown colour or scan, or a size out of range.
     """
 
     model_input_names: ClassVar[list[str]] = [PIXELS, COORDINATES, "attention_mask"]
@@ -38,6 +39,8 @@ class LongspanImageProcessor(BaseImageProcessor):
         super().__init__(**kwargs)
         check_choice("colour", colour, CHANNELS)
         check_choice("scan", scan, ORDERS)
+        check_number("max_side", max_side, int, Range(1, 1 << 14))
+        check_number("patch_size", patch_size, int, Range(1, 1 << 10))
         self.colour, self.max_side, self.patch_size, self.scan = colour, max_side, patch_size, scan
 
     def preprocess(self, images: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchFeature:

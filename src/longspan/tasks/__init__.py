@@ -1,4 +1,4 @@
-"""What a model learns: one folder per task, found by its name; a task outside this package by its dotted path.
+"""Tasks: one folder per task, found by its name; a task outside this package by its dotted path.
 
 `longspan.tasks.NAME.task` has the class, NAME in CamelCase, and `longspan.tasks.NAME.options` its options, which import
 nothing heavy.

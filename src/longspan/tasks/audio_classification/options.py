@@ -21,7 +21,7 @@ class AudioData(RecordingData):
 
 @dataclass(frozen=True)
 class PredictionOptions(SoundOptions):
-    """How recordings are cut for predictions."""
+    """Windows of recordings for predictions."""
 
     every: float = option(
         0.0,

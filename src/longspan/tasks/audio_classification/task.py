@@ -169,7 +169,7 @@ def _vectors(embeddings: Frames, before: np.ndarray, frames: np.ndarray, count: 
 
 
 def _moments(extractor: LongspanFeatureExtractor, frames: Iterable[np.ndarray]) -> tuple[Any, Any]:
-    """Return what to subtract from all frames of a recording, and what to divide them by."""
+    """Mean and standard deviation of all frames of a recording, to normalise them by."""
     axis = extractor.axis
     count, total, squares = 0, np.float64(0), np.float64(0)
     for block in frames if extractor.normalise != "none" else ():

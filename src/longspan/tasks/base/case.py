@@ -1,4 +1,4 @@
-"""What there is to explain about a prediction, `Case`, and which positions speak for it, `explained`."""
+"""A prediction to explain, `Case`, and the positions that speak for it, `explained`."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ _BEST = 12
 
 @dataclass(frozen=True)
 class Target:
-    """What is explained of a prediction.
+    """Number of a prediction that is explained.
 
     Attributes:
         name: What it is called.
@@ -119,7 +119,7 @@ def number_asked(own: str, name: str) -> Target:
 
 
 def place_of(at: float | None, labels: Sequence[str], what: str) -> int:
-    """Return which of a sequence's predictions is explained, from 0: the one with the number `at`, from 1.
+    """Number, from 0, of the prediction of a sequence that is explained; `at` counts from 1.
 
     By default it is the first one whose label is the rarest: words outside of names, say, are many.
 
@@ -164,7 +164,7 @@ _BETWEEN = "\n\n"
 
 @dataclass(frozen=True)
 class Case:
-    """What there is to explain about a prediction.
+    """A prediction to explain.
 
     Attributes:
         where: The place of the example, and of what is predicted within it.
@@ -248,7 +248,7 @@ def _scores(question: Question, method: str, counted: Tensor | None) -> tuple[Te
 
 
 def _checks(question: Question, method: str, scores: Tensor, counted: Tensor | None) -> dict[str, dict[str, float]]:
-    """Return what deletions say of the scores, of other methods' and of random ones."""
+    """Deletion checks of the scores, of other methods' and of random ones."""
     found = {method: faithfulness(question, scores)}
     for other in METHODS:
         if other == method:
@@ -266,7 +266,7 @@ def _checks(question: Question, method: str, scores: Tensor, counted: Tensor | N
 def _ngrams(
     model: Any, ids: np.ndarray, places: Places, value: Callable[[Tensor], Tensor], logits: Tensor
 ) -> tuple[Tensor, list[dict[str, Any]]]:
-    """Return what each token's n-grams add to the number that is explained, and the n-grams that add most."""
+    """Shares of each token's n-grams in the number that is explained, and the n-grams that add most."""
     found = model.wide.ngrams(torch.from_numpy(ids).long().to(model.device))
     at = logits.clone().requires_grad_()
     (slope,) = torch.autograd.grad(value(at).sum(), at)

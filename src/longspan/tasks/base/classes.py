@@ -30,7 +30,7 @@ CALIBRATION_BINS = 15
 
 @dataclass(frozen=True)
 class ClassificationScores(Scores):
-    """How well a classifier tells classes apart.
+    """Scores of a classifier.
 
     Attributes:
         accuracy: Share of documents whose most likely class is the right one.
@@ -192,7 +192,7 @@ class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
 
 
 def balanced_weights(labels: Sequence[str]) -> list[float]:
-    """Return what multiplies the loss of each class, in the order of the model's outputs, so that all weigh the same.
+    """Loss weights of the classes, in the order of the model's outputs, so that all classes weigh the same.
 
     With k classes, that of class c is n / (k n_c), given the n training examples' labels.
     """
@@ -208,7 +208,7 @@ def labels(config: LongspanConfig) -> list[str]:
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[ClassificationScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
     keys = ("precision", "recall", "f1")
     classes = (

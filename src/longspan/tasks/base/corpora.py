@@ -83,7 +83,7 @@ def tokenised(recipe: Recipe[Any, Any], loaded: Splits, tokenizer: PreTrainedTok
 
 
 def scored_lengths(tokens: Dataset, most: int) -> np.ndarray:
-    """Return how many tokens of each document are scored, from its beginning, `most` at most of all; 0 for no limit."""
+    """Number of tokens of each document that are scored, from its beginning, `most` at most of all; 0 for no limit."""
     lengths = np.asarray(tokens["length"][:])
     return np.minimum(lengths, excerpt(lengths, most))
 

@@ -85,11 +85,11 @@ class ProcessedTask(PipelineTask[S, D, LengthTrainingOptions, P], Generic[S, D, 
         return processor.streams
 
     def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
-        """Return what results should say about the examples and labels of a split, the keys of `facts` among it."""
+        """Facts about the examples and labels of a split for the results, the keys of `facts` among them."""
         return truncation_table(tokens)
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
-        """Return what results should contain about the answers, such as the labels."""
+        """Facts about the answers for the results, such as the labels."""
         return {}
 
     @abc.abstractmethod
@@ -245,7 +245,7 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
 
     @abc.abstractmethod
     def target(self, config: LongspanConfig) -> Carried:
-        """Return how a column of targets becomes the model's labels: numbers of the type that its loss wants."""
+        """Conversion of a column of targets to the model's labels: numbers of the type that its loss wants."""
 
     @abc.abstractmethod
     def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> S:
@@ -280,7 +280,7 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
         """
 
     def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
-        """Return which of the answers are wrong, as "mistakes", and perhaps which of the labels, as "label_issues".
+        """Errors among the answers, as "mistakes", and perhaps among the labels, as "label_issues".
 
         `evaluate` lists the worst of each. By default, it is not known.
         """
@@ -291,7 +291,7 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
         return config
 
     def explained(self, config: LongspanConfig, prediction: Prediction, of: str) -> Target:
-        """Return what is explained of a prediction: `of`, by default what it says.
+        """Target of an explanation: `of`, by default what the model predicts.
 
         Raises:
             UserError: The model says nothing about what is called so.
@@ -344,5 +344,5 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
         return encoded(examples, processor, data, f"{processor.work} {name}", keep=keep)
 
     def _augmented(self, data: Any) -> type[AugmentedExamples] | None:
-        """What training reads in place of encoded examples, None for these."""
+        """Class of the training data in place of encoded examples, None for these."""
         return self.augmented_class if self.augmented_class is not None and data.augmentation else None

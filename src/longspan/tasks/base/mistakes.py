@@ -13,7 +13,7 @@ from longspan.results.mistakes import Mistakes
 
 @dataclass(frozen=True)
 class Wrong:
-    """Which of n answers are wrong, and how wrong.
+    """Errors among n answers, with scores.
 
     Attributes:
         measure: What the scores are.

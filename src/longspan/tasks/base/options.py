@@ -133,7 +133,7 @@ class PredictionOptions(Options):
 
 @dataclass(frozen=True)
 class SoundOptions(PredictionOptions):
-    """How sound is read for predictions."""
+    """Reading of sound for predictions."""
 
     pcm_rate: int = option(
         0, "samples per second of raw 16-bit little-endian mono PCM on standard input, '-'", Range(0)
@@ -142,7 +142,7 @@ class SoundOptions(PredictionOptions):
 
 @dataclass(frozen=True)
 class SearchOptions(EvaluationOptions):
-    """How a text is written for each source: by beam search, or as the one of several drawn texts that agrees best."""
+    """Search for the text of each source: beam search, or the one of several drawn texts that agrees best."""
 
     beams: int | None = option(None, "beams of beam search, 1 for greedy search; as in training unless given", Range(1))
     candidates: int = option(
@@ -177,7 +177,7 @@ class SearchOptions(EvaluationOptions):
 
 @dataclass(frozen=True)
 class GenerationOptions(Options):
-    """How a text is continued."""
+    """Options of continuing a text."""
 
     max_new_tokens: int = option(256, "maximum number of tokens to generate", Range(1))
     temperature: float = option(
@@ -197,7 +197,7 @@ class GenerationOptions(Options):
 
 @dataclass(frozen=True)
 class ReadingOptions(Options):
-    """How the sources of predictions are read, where that differs from training."""
+    """Reading of the sources of predictions, where it differs from training."""
 
     text_column: str = option("", "column with the documents, if not the recipe's; with --no-header, its number")
     encoding: str = option("", "encoding of files, if not the recipe's; auto to detect it")

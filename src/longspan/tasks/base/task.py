@@ -1,4 +1,4 @@
-"""What every task is: `Task`, the interface that the verbs use for all tasks alike."""
+"""Interface that the verbs use for all tasks alike: `Task`."""
 
 import abc
 import dataclasses
@@ -164,7 +164,7 @@ class Run(Generic[D, O, P]):
 
     @property
     def task(self) -> "Task":
-        """What it was trained for."""
+        """The task it was trained for."""
         return self.recipe.task
 
 
@@ -196,7 +196,7 @@ class Baseline(abc.ABC, Generic[S]):
 
     @classmethod
     def summary(cls) -> str:
-        """Return what it does, in one sentence."""
+        """The first sentence of its docstring."""
         return (inspect.getdoc(cls) or "").partition("\n")[0]
 
     @abc.abstractmethod
@@ -365,7 +365,7 @@ class Task(abc.ABC, Generic[S, D, O, P]):
         return found
 
     def splits(self, data: D) -> Splits:
-        """Return what there is to score, by split; `evaluate` gets one of these. Training data need not be there.
+        """Data to score, by split; `evaluate` gets one of these. Training data need not be there.
 
         Raises:
             UserError: For whatever is wrong with the data.
@@ -460,7 +460,7 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     def make_trainer(
         self, recipe: Recipe[D, O], model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared[P]
     ) -> LongspanTrainer:
-        """Return what trains `model` on `prepared.splits["train"]` and scores the validation split.
+        """Trainer of `model` on `prepared.splits["train"]` that scores the validation split.
 
         Raises:
             UserError: Before anything is written, for data that the model or the options do not allow.
@@ -499,7 +499,7 @@ class Task(abc.ABC, Generic[S, D, O, P]):
         """
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
-        """Return how predictions are written as something other than JSON lines, by name; by default nothing."""
+        """Writers of predictions in formats other than JSON lines, by name; by default none."""
         return {}
 
     def format_options(self) -> Mapping[str, Mapping[str, Any]]:
@@ -531,7 +531,7 @@ class Task(abc.ABC, Generic[S, D, O, P]):
         )
 
     def case(self, run: Run[D, O, P], row: Row, of: str, at: float | None) -> Case:
-        """Return what there is to explain about what a model says of a row; see `longspan.explain`.
+        """Case to explain: what a model says of a row; see `longspan.explain`.
 
         Raises:
             UserError: The task's predictions cannot be explained, the row has none, nothing is called `of`, or there is
@@ -559,5 +559,5 @@ class Task(abc.ABC, Generic[S, D, O, P]):
         """Return the table of splits from `Prepared.data`; `style` is one of tabulate's."""
 
     def evaluation_report(self, evaluation: Evaluation[S]) -> str:
-        """Return what `longspan evaluate` prints."""
+        """Report that `longspan evaluate` prints."""
         return "\n\n".join([scores_table({evaluation.split: evaluation.scores}), f"written to {evaluation.folder}"])

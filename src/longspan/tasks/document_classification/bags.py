@@ -48,7 +48,7 @@ class Bags:
 
     @classmethod
     def of(cls, documents: Dataset, count: Count, size: int) -> Self:
-        """Return those of documents with the columns `input_ids` and `length`, and how often each document has them.
+        """N-grams of documents with the columns `input_ids` and `length`, and how often each document has them.
 
         Args:
             documents: The documents.
@@ -66,7 +66,7 @@ class Bags:
         return cls(grams, amounts.astype(np.float32), np.array([len(part) for part, _ in parts]), size)
 
     def part(self, which: np.ndarray) -> "Bags":
-        """Return those of the documents for which `which`, `(n,)`, is true."""
+        """The documents for which `which`, `(n,)`, is true."""
         inside = np.repeat(which, self.counts)
         return Bags(self.grams[inside], self.amounts[inside], self.counts[which], self.size)
 
@@ -83,7 +83,7 @@ class Bags:
         return found
 
     def among(self, wanted: np.ndarray) -> "Bags":
-        """Return what documents have of the n-grams for which `wanted`, `(size,)`, is true."""
+        """The documents with only the n-grams for which `wanted`, `(size,)`, is true."""
         inside = wanted[self.grams]
         counts = np.bincount(self._documents()[inside], minlength=len(self.counts))
         return Bags(self.grams[inside], self.amounts[inside], counts, self.size)

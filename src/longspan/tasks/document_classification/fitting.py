@@ -58,7 +58,7 @@ _COPIES = 80
 
 @dataclass(frozen=True)
 class Chosen:
-    """What predicts documents held out best: the kinds in the mean, with their penalties and shares."""
+    """Best setting on held-out documents: the kinds in the mean, with their penalties and shares."""
 
     kinds: tuple[Kind, ...]
     penalties: tuple[float, ...]
@@ -71,7 +71,7 @@ def few(documents: Dataset) -> bool:
 
 
 def table_size(documents: Dataset, classes: int, characters: bool) -> int:
-    """Return how many places let most n-grams of documents have one of their own: a power of 2, within bounds.
+    """Table size at which most n-grams of documents have a place of their own: a power of 2, within bounds.
 
     Args:
         documents: Tokenised documents with the column `length`.
@@ -168,7 +168,7 @@ def fit_wide(
 
 
 def _losses(wide: Wide, documents: Dataset, class_weights: np.ndarray) -> Tensor:
-    """Return what predicting documents costs, (n,), of at most `ENOUGH`, evenly spread."""
+    """Losses of predicting documents, (n,), of at most `ENOUGH`, evenly spread."""
     documents = documents.select(np.linspace(0, len(documents) - 1, min(len(documents), ENOUGH)).astype(int).tolist())
     # A document may be empty.
     rows = [(torch.tensor([ids or [0]]), torch.full((1, len(ids) or 1), bool(ids))) for ids in documents["input_ids"]]
@@ -238,8 +238,9 @@ def _choose(
     groups: Sequence[Sequence[Kind]],
     each: Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]],
 ) -> list[Chosen]:
-    """Return what predicts documents held out best, with a kind of each group, and the best without characters if it
-    has them; `each` maps a function over arguments.
+    """Best setting on held-out documents, with a kind of each group, and the best without characters if that has any.
+
+    `each` maps a function over arguments.
 
     A stratified fifth of the documents is held out after the other, until `ENOUGH` were.
     """

@@ -197,7 +197,7 @@ class Kind:
     penalties: tuple[float, ...]
 
     def name(self) -> str:
-        """Return what it is called, such as "naive Bayes, 1 to 2 tokens"."""
+        """Its name, such as "naive Bayes, 1 to 2 tokens"."""
         longest = max(self.sizes)
         tokens = ["single tokens" if longest == 1 else f"1 to {longest} tokens"] if longest else []
         what = [*tokens, *(["characters"] if self.spelled() else [])]
@@ -235,11 +235,11 @@ class Counted:
     tokens: np.ndarray
 
     def part(self, which: np.ndarray) -> "Counted":
-        """Return those of the documents for which `which`, `(n,)`, is true."""
+        """The documents for which `which`, `(n,)`, is true."""
         return replace(self, bags=self.bags.part(which), labels=self.labels[which])
 
     def per_class(self) -> np.ndarray:
-        """Return how many documents of each class have each n-gram, `(size, c)` float64."""
+        """Number of documents of each class with each n-gram, `(size, c)` float64."""
         return self.bags.presence().totals(np.eye(len(self.class_weights))[self.labels])
 
 
@@ -283,7 +283,7 @@ def log_ratios(per_class: np.ndarray) -> np.ndarray:
 
 
 def class_shift(frequencies: np.ndarray) -> np.ndarray:
-    """Return what to add to logits, (c,), so that the class frequencies (c,) of few documents are pulled to equal ones.
+    """Shift of logits, (c,), that pulls the class frequencies (c,) of few documents to equal ones.
 
     Their logarithms keep the share 1 - (c - 1) / χ² of their distance from the mean, at least 0. χ² is Pearson's
     statistic for equal frequencies. Where differences are chance, its mean is c - 1. This is empirical Bayes by the

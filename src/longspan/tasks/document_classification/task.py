@@ -34,7 +34,7 @@ CLASSES, DOCUMENTS = 20, 50
 
 
 def hint(labels: Mapping[str, int]) -> str:
-    """Return which other recipe the labels look made for, without a full stop, and what shows it; empty if none.
+    """Another recipe that the labels look made for, without a full stop, and the evidence; empty if none.
 
     Args:
         labels: How many documents have each label.
@@ -110,7 +110,7 @@ def combined(wide: Wide, parts: Tensor) -> Tensor:
 
 
 def right_of(parts: Tensor, both: Tensor, labels: Tensor) -> np.ndarray:
-    """Return which documents each part gets right alone, and both together, `(3, n)` bool in the order of `NAMES`."""
+    """Documents that each part gets right alone, and both together, `(3, n)` bool in the order of `NAMES`."""
     found: np.ndarray = torch.stack([(logits.argmax(-1) == labels) for logits in (*parts.unbind(1), both)]).numpy()
     return found
 
@@ -124,7 +124,7 @@ def accuracies(right: np.ndarray) -> Parts:
 
 
 def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
-    """Return what to multiply the logits of both parts by, `(2,)` float32, at least 0.
+    """Factors of the logits of both parts, `(2,)` float32, at least 0.
 
     They have the lowest cross-entropy on the validation split. A penalty on what the deep part adds pulls them towards
     the wide part alone, so that confidence alone does not raise the deep part's scale. Where the sum would get fewer
@@ -182,7 +182,7 @@ class DocumentClassification(ClassTask[ClassificationData], DocumentTask[Classif
         return loaded
 
     def _meant(self, data: ClassificationData) -> str:
-        """Return what the labels look like where they cannot be split; empty if they cannot be read either."""
+        """Hint at another recipe where the labels cannot be split; empty if they cannot be read either."""
         whole = replace(data, validation="", test="", validation_fraction=0.0, test_fraction=0.0, skip_bad_rows=True)
         try:
             return hint(Counter(load(whole, self.columns(data), training=False).splits["train"]["label"][:]))

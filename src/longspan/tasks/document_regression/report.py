@@ -11,7 +11,7 @@ from longspan.tasks.document_regression.scores import RegressionScores
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[RegressionScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
     rows = {"the model": (scores.mae, scores.rmse), "the training mean": tuple(scores.baseline.values())}
     parts = [

@@ -12,7 +12,7 @@ from longspan.results.scores import Scores, check_finite, score
 
 @dataclass(frozen=True)
 class RegressionScores(Scores):
-    """How near predicted numbers come to the true ones.
+    """Scores of predicted numbers.
 
     Attributes:
         baseline: The `mae` and `rmse` of always predicting the mean of the training documents.

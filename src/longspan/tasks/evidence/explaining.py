@@ -1,4 +1,4 @@
-"""Which words of a question and its document speak for a part of the document as its answer: `part_case`."""
+"""Words of a question and its document that speak for a part of the document as its answer: `part_case`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from longspan.tasks.evidence.tokens import collate, read
 
 
 def part_case(run: Run, where: str, parts: Sequence[str], question: str, number: int, said: dict[str, Any]) -> Case:
-    """Return what there is to explain about a part of a document as evidence: the log-odds that it is.
+    """Case of a part of a document as evidence: the log-odds that it is.
 
     Args:
         run: The run.

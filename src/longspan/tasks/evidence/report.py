@@ -43,7 +43,7 @@ def mistakes(logits: Sequence[np.ndarray], gold: Sequence[np.ndarray], examples:
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[EvidenceScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
     recalls = ([share(float(read)), share(recall)] for read, recall in scores.recall_by_share.items())
     left = f"{scores.unanswered} questions that no part answers are not scored\n\n" if scores.unanswered else ""

@@ -17,7 +17,7 @@ SHARES = (0.01, 0.02, 0.05, 0.1, SHARE, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class EvidenceScores(Scores):
-    """How well parts of documents are found that answer questions.
+    """Scores of parts of documents that answer questions.
 
     All but the last are means over questions, of those that some part answers, so that long answers count no more than
     short ones. Recall and average precision are of the ranking alone. Parts are marked where their probability reaches
@@ -126,7 +126,7 @@ def _agree(one: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def first_parts(parts: int, share: float) -> int:
-    """Return how many of a document's parts are read for this share, at least one."""
+    """Number of a document's parts that are read for this share, at least one."""
     # Rounding errors must not add one: 0.3 * 10 is above 3.
     return max(1, math.ceil(round(share * parts, 9)))
 

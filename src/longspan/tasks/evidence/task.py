@@ -37,7 +37,7 @@ from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
 
 @dataclass(frozen=True)
 class EvidencePrediction(Prediction):
-    """What answers each question about a document.
+    """Evidence for each question about a document.
 
     Attributes:
         questions: For each, the `question` and its `evidence`, the numbers of the marked parts, counted from 0. `best`
@@ -96,7 +96,7 @@ class EvidencePipeline(Pipeline[list[dict[str, Any]], list[np.ndarray], TextProc
 
 
 class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextProcessor]):
-    """Which parts of a long document, such as the turns of a meeting, answer a question about it."""
+    """Parts of a long document, such as the turns of a meeting, that answer a question about it."""
 
     data_config = EvidenceData
     hub = Hub(tags=("evidence", "long-document"))
@@ -187,7 +187,7 @@ class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextP
 
 
 def describe(tokens: Dataset, examples: Dataset) -> dict[str, Any]:
-    """Return what results say about a split."""
+    """Facts about a split for the results."""
     gold, parts = truth(tokens), [len(each) for each in examples["parts"][:]]
     # A document with very many questions is there several times.
     lengths = tokens["length"][:]

@@ -1,4 +1,4 @@
-"""Which stretches of a recording speak for the label of a frame: `frame_label`."""
+"""Stretches of a recording that speak for the label of a frame: `frame_label`."""
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from longspan.tasks.frame_labelling.windows import cut_for
 
 
 def frame_label(run: Run, row: Row, of: str, at: float | None, prediction: FramesPrediction) -> Case:
-    """Return what there is to explain about the label of a recording at a time.
+    """Case of the label of a recording at a time.
 
     What speaks for it are the frames of the window in which it is labelled.
 

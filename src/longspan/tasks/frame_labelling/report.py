@@ -1,4 +1,4 @@
-"""What `longspan evaluate` prints about labelled frames."""
+"""Report of `longspan evaluate` on labelled frames."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -50,7 +50,7 @@ def mistakes(
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[FrameScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores, split, details = evaluation.scores, evaluation.split, evaluation.details
     keys = ("precision", "recall", "f1")
     classes = (

@@ -14,7 +14,7 @@ OUTSIDE = 0
 
 @dataclass(frozen=True)
 class FrameScores(Scores):
-    """How well frames are labelled.
+    """Scores of labelled frames.
 
     Attributes:
         accuracy: Share of the frames with the right label, those outside of segments included.

@@ -46,7 +46,7 @@ class Smoother:
         return self._taken(len(self.scores), _backward(self.best, self.came)[0])
 
     def _decided(self) -> tuple[int, np.ndarray]:
-        """Return how many positions are decided, and labels of these and perhaps more."""
+        """Number of decided positions, and labels of these and perhaps more."""
         count = len(self.came)
         labels = np.arange(self.came.shape[2])
         for place in range(count - 1, 0, -1):

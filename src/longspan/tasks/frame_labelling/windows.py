@@ -32,14 +32,14 @@ _AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Cut:
-    """How recordings are cut: frames of a window, 0 for all, and of its context on either side."""
+    """Windows of recordings: frames of a window, 0 for all, and of its context on either side."""
 
     size: int
     context: int
 
 
 def cut_for(max_length: int, stride: int) -> Cut:
-    """Return how to cut recordings for a model with this number of frames for each position."""
+    """Windows of recordings for a model with this number of frames for each position."""
     size = max(1, max_length // stride) * stride if max_length else 0
     return Cut(size, size // _CONTEXT // stride * stride)
 

@@ -1,4 +1,4 @@
-"""How far back language models make use of what they see: `relative_context_lengths`."""
+"""Relative effective context lengths of language models: `relative_context_lengths`."""
 
 import itertools
 import math
@@ -12,7 +12,7 @@ from longspan.errors import UserError
 
 @dataclass(frozen=True)
 class ContextLength:
-    """How far back a model of a group makes use of what it sees: see `relative_context_lengths`.
+    """Effective context length of a model relative to its group: see `relative_context_lengths`.
 
     Attributes:
         length: The relative effective context length in tokens.

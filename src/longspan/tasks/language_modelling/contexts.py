@@ -1,4 +1,4 @@
-"""How a trained language model reads documents that it is scored on: `Reading`."""
+"""Reading of documents that a trained language model is scored on: `Reading`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ class Reading:
     stride: int
 
     def at_once(self, length: int) -> int:
-        """Return how many positions of a document of `length` tokens, its end included, are counted at once."""
+        """Number of positions of a document of `length` tokens, its end included, that are counted at once."""
         return min(self.window, length) if self.window else length
 
     def details(self, model: PreTrainedModel) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Reading:
 
 
 def reading(run: Run[CorpusData, TrainingOptions], options: EvaluationOptions) -> Reading:
-    """Return how the model of `run` reads documents: as `options` say, and otherwise as in training.
+    """Reading of documents by the model of `run`: as `options` say, and otherwise as in training.
 
     Models that read each segment from an empty state are scored in sliding windows. An attention length is set in the
     model.

@@ -41,7 +41,7 @@ class _Level:
 
 
 class Counts:
-    """How often documents have each n-gram. Each order is counted when a model first asks for it.
+    """Counts of each n-gram in documents. Each order is counted when a model first asks for it.
 
     Args:
         documents: Token ids of each document, `(n,)`, without ends.
@@ -117,7 +117,7 @@ class Counts:
 
 
 def _kept(levels: Sequence[_Level], most: int | None) -> list[np.ndarray]:
-    """Return which n-grams of each level are kept so that those of two tokens and more are at most `most`."""
+    """N-grams of each level to keep so that those of two tokens and more are at most `most`."""
     least = [1] * len(levels)
 
     def sizes() -> list[int]:

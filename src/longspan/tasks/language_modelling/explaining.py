@@ -1,4 +1,4 @@
-"""Which tokens speak for the next one: `next_token`."""
+"""Tokens that speak for the next one: `next_token`."""
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from longspan.tasks.language_modelling.options import EvaluationOptions
 
 
 def next_token(run: Run, row: Row, of: str, at: float | None) -> Case:
-    """Return what there is to explain about the token at `at`, by default the one after the end of the text.
+    """Case of the token at `at`, by default the one after the end of the text.
 
     The model reads as many tokens before it as it scores documents with, without carried states.
 
@@ -57,7 +57,7 @@ def next_token(run: Run, row: Row, of: str, at: float | None) -> Case:
 
 
 def _most(run: Run, length: int) -> int:
-    """Return how many of `length` tokens are read at most."""
+    """Number of `length` tokens that are read at most."""
     how = reading(run, EvaluationOptions())
     if how.window:
         return how.window

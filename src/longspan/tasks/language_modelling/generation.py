@@ -175,7 +175,7 @@ class _Text:
         return piece
 
     def rest(self) -> str:
-        """Return what was held back."""
+        """The text held back so far."""
         if self.stream is None:
             return self._decode(self.before + self.pending)[len(self._decode(self.before)) :]
         return self._decode(self.pending)[self.shown :]
@@ -186,7 +186,7 @@ class _Text:
 
 
 def _warpers(options: GenerationOptions) -> LogitsProcessorList:
-    """Return those of transformers' filters of the next token's scores that are requested."""
+    """Requested ones of transformers' filters of the next token's scores."""
     warpers = LogitsProcessorList()
     if options.temperature != 1:
         warpers.append(TemperatureLogitsWarper(float(options.temperature)))

@@ -1,4 +1,4 @@
-"""How well a language model predicts documents: `token_losses`, and what else it says of each token."""
+"""Losses of documents under a language model: `token_losses`, and its other outputs for each token."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def token_outputs(
     stride: int = 0,
     progress: bool = False,
 ) -> list[np.ndarray]:
-    """Return what a model says of every token of every document, such as its loss.
+    """Outputs of a model for every token of every document, such as its loss.
 
     A document t1 .. tn is fed as [end] t1 .. tn and has n + 1 targets, t1 .. tn [end], `end` being the model's
     `eos_token_id`. With `context="carried"` it is read segment by segment, and the states of the mixers are carried
@@ -244,7 +244,7 @@ def _forward(
     states: Any,
     carry: bool,
 ) -> tuple[np.ndarray, Any]:
-    """Return what is wanted, (b, t, ...) float32 with rows padded on the right, and the states if they `carry` on."""
+    """Outputs, (b, t, ...) float32 with rows padded on the right, and the states if they `carry` on."""
     width = max(map(len, inputs))
     ids = torch.zeros(len(inputs), width, dtype=torch.int64)
     wanted = torch.full_like(ids, -100)

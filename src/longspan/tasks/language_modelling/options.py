@@ -15,14 +15,14 @@ LanguageModellingData = CorpusData
 
 @dataclass(frozen=True)
 class TrainingOptions(CorpusTrainingOptions):
-    """How documents are read in training."""
+    """Reading of documents in training."""
 
     carry_states: bool = option(True, "whether a segment continues from the states of the one before")
 
 
 @dataclass(frozen=True)
 class EvaluationOptions(options.EvaluationOptions):
-    """What a token is predicted from."""
+    """Context that a token is predicted from."""
 
     context: Literal["carried", "sliding"] | None = option(
         None, "carried: states are carried through a document; sliding: each window starts from scratch"

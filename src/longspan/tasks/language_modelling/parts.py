@@ -1,4 +1,4 @@
-"""What network and counts of a language model with a wide part predict alone, and together."""
+"""Predictions of network and counts of a language model with a wide part, alone and together."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -18,7 +18,7 @@ _PASSAGE = 64
 
 
 def evaluation_report(evaluation: Evaluation) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     split, details = evaluation.split, evaluation.details
     positions = (
         [count(row["from"]) if row["from"] == row["to"] else f"{count(row['from'])} to {count(row['to'])}",

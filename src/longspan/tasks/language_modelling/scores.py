@@ -13,7 +13,7 @@ from longspan.tasks.base.corpora import perplexity
 
 @dataclass(frozen=True)
 class LanguageScores(Scores):
-    """How well a language model predicts documents.
+    """Scores of a language model on documents.
 
     Attributes:
         loss: Mean nats per target.

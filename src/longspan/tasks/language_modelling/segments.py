@@ -38,7 +38,7 @@ class Segment(NamedTuple):
 
 
 def count_segments(lengths: Sequence[int] | np.ndarray, segment_length: int) -> np.ndarray:
-    """Return how many segments each document has, `(d,)`, given its length in tokens without the end."""
+    """Number of segments of each document, `(d,)`, given its length in tokens without the end."""
     return np.asarray(lengths, dtype=np.int64) // segment_length + 1
 
 
@@ -111,7 +111,7 @@ class SegmentData(Dataset[dict[str, Tensor]]):
 
 
 class SegmentBatches(Sampler[list[Segment]]):
-    """Which segments the rows of a batch read at each step.
+    """Segments that the rows of a batch read at each step.
 
     All segments, in document order, are dealt out to the rows in runs, as evenly as possible, so that only the last
     step has rows without text. Each row reads its run from step to step; where a document begins, and at its very first

@@ -41,7 +41,7 @@ _CHARACTERS = 100_000
 
 @dataclass(frozen=True)
 class LossPrediction(Prediction):
-    """How well a document is predicted: `LanguageScores` of it alone, and its `tokens` without the end."""
+    """Prediction of a document: `LanguageScores` of it alone, and its `tokens` without the end."""
 
     loss: float | None = None
     perplexity: float | None = None

@@ -134,7 +134,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         return states
 
     def score(self, dataset: Dataset) -> LanguageScores:
-        """Return what `language_scores` makes of the losses of documents, or of an `excerpt` of `max_eval_tokens`.
+        """The `language_scores` of the losses of documents, or of an `excerpt` of `max_eval_tokens`.
 
         Each process reads some of them. States are carried through a document; a model that carries none reads it in
         windows of `segment_length` tokens that overlap by half.
@@ -178,7 +178,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         fit_gate(wide.gate, evidence, parts, wide.dim)
 
     def _outputs(self, dataset: Dataset, take: Callable[[Any], Tensor], scored: np.ndarray, *shape: int) -> np.ndarray:
-        """Return what is wanted of the first `scored` (d,) targets of each document, (n, *shape) float32.
+        """Outputs for the first `scored` (d,) targets of each document, (n, *shape) float32.
 
         Each process reads some of them, and all get everything.
         """

@@ -1,4 +1,4 @@
-"""Which spans of a window are masked, and what a model reads and writes instead: `SpanMasking`."""
+"""Masked spans of a window, and the model's source and target: `SpanMasking`."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -65,7 +65,7 @@ class SpanMasking:
 
 
 def spans_of(tokens: int, share: float, mean: float) -> tuple[int, int]:
-    """Return how many of the tokens of a window are masked, and in how many spans; at least one in one."""
+    """Numbers of masked tokens of a window and of their spans; at least one in one."""
     masked = max(1, round(share * tokens))
     # Between two spans is at least one token.
     return masked, max(1, min(round(masked / mean), masked, tokens - masked + 1))

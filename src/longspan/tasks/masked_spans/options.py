@@ -30,7 +30,7 @@ class MaskedSpansData(CorpusData):
 
 @dataclass(frozen=True)
 class TrainingOptions(LengthTrainingOptions, ExcerptTrainingOptions):
-    """What is masked; `batch_tokens` counts sources and targets, padding included."""
+    """Masking; `batch_tokens` counts sources and targets, padding included."""
 
     masked_share: float = option(0.15, "share of the tokens that are masked", SHARE, advice="0.15 is usual")
     span_length: float = option(3.0, "mean number of tokens of a masked span", Range(1), advice="3 is usual")

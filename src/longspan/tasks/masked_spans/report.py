@@ -11,7 +11,7 @@ from longspan.tasks.base.corpora import documents_table
 
 
 def evaluation_report(evaluation: Evaluation) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     details = evaluation.details
     parts = [
         documents_table({evaluation.split: details}),

@@ -56,7 +56,7 @@ from longspan.training.lengths import data_seed
 
 @dataclass(frozen=True)
 class SpanScores(Scores):
-    """How well masked spans are predicted, each token given those before it.
+    """Scores of masked spans, each token predicted given those before it.
 
     Attributes:
         loss: Mean nats per token of the targets: of spans, of the sentinel before each, and of the end token.
@@ -152,7 +152,7 @@ class SpanPipeline(Pipeline[MaskedText, list[int], PairProcessor]):
         return SpanPrediction(row.where, None, *filled(self.processor.tokenizer, text, output, self.sentinels))
 
     def search(self, masks: int) -> Search:
-        """How the spans of so many masks are searched for."""
+        """Search for the spans of a number of masks."""
         size = int(self.run.recipe.training["per_device_eval_batch_size"])
         return Search(beams=1, most=masks * (LONGEST + 1), batch_size=size, batch_tokens=0)
 

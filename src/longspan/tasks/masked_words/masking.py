@@ -1,4 +1,4 @@
-"""Which tokens of a text are to be predicted, and what the model sees in their place: `Masking`."""
+"""Masked tokens of a text, and the model's input in their place: `Masking`."""
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -42,7 +42,7 @@ class Masking:
     def __call__(
         self, ids: np.ndarray, documents: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the model sees, `(n,)`, and what it is to predict, `(n,)`, -100 elsewhere.
+        """The model's input, `(n,)`, and its labels, `(n,)`, -100 elsewhere.
 
         Args:
             ids: `(n,)` tokens.

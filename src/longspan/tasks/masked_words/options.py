@@ -13,7 +13,7 @@ MaskedWordsData = CorpusData
 
 @dataclass(frozen=True)
 class TrainingOptions(CorpusTrainingOptions):
-    """What is masked."""
+    """Masking."""
 
     masking: Literal["tokens", "words", "spans"] = option(
         "words", "units to mask: single tokens, whole words with all their tokens, or spans of whole words"

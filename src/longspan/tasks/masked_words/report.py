@@ -18,7 +18,7 @@ _AROUND = 24
 
 
 def evaluation_report(evaluation: Evaluation) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     details = evaluation.details
     parts = [
         documents_table({evaluation.split: details}),

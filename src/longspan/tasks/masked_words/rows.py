@@ -149,7 +149,7 @@ class PackedData(DrawnExamples[dict[str, Tensor]]):
 
 
 class PackedBatches(Sampler[list[Index]]):
-    """Which rows a process reads in each step; every epoch has as many.
+    """Rows that a process reads in each step; every epoch has as many.
 
     Args:
         steps: Steps in an epoch.

@@ -8,7 +8,7 @@ from longspan.tasks.base.corpora import mean_nats, perplexity
 
 @dataclass(frozen=True)
 class MaskedScores(Scores):
-    """How well masked tokens are predicted.
+    """Scores of masked tokens.
 
     Attributes:
         loss: Mean nats per token that is to be predicted.

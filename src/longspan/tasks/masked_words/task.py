@@ -49,7 +49,7 @@ from longspan.training.lengths import Loader, data_seed
 
 
 def filled_mask(run: Run, row: Row, of: str, at: float | None) -> Case:
-    """Return what there is to explain about the mask with the number `at`, by default the first.
+    """Case of the mask with the number `at`, by default the first.
 
     Args:
         run: The run.

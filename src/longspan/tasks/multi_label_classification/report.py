@@ -20,7 +20,7 @@ _COLUMNS = {
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[MultiLabelScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
     labels = (
         [name, *(share(row[key]) for key in _COLUMNS), count(row["support"])] for name, row in scores.per_label.items()

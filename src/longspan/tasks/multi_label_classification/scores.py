@@ -14,7 +14,7 @@ from longspan.results.scores import Scores, check_finite, score
 
 @dataclass(frozen=True)
 class MultiLabelScores(Scores):
-    """How well a model tells which labels apply.
+    """Scores of a multi-label classifier.
 
     The mean average precision depends on no threshold, so it compares epochs, mixers and runs, and chooses the best
     epoch. The other scores are of the labels whose probability reaches their threshold.

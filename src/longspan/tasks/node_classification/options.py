@@ -27,6 +27,6 @@ class TrainingOptions(options.TrainingOptions):
 
 @dataclass(frozen=True)
 class PredictionOptions(options.PredictionOptions):
-    """Which nodes of a graph are labelled."""
+    """Nodes of a graph to label."""
 
     nodes: str = option("", "names of the nodes to label, separated by commas; all by default")

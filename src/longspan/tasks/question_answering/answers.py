@@ -26,7 +26,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Answered:
-    """What a model says to one question.
+    """Answers of a model to one question.
 
     Attributes:
         where: The place of the question.

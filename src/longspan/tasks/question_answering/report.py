@@ -46,7 +46,7 @@ def mistakes(found: Sequence[Answered], threshold: float | None) -> Mistakes:
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[AnswerScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
     parts = [task.data_table({split: evaluation.details["data_table"]}), scores_table({split: scores})]
     if scores.kinds:

@@ -16,7 +16,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 @dataclass(frozen=True)
 class AnswerScores(Scores):
-    """How answers agree with the expected ones, after `normalised`; of several, with the one that suits best.
+    """Agreement of answers with the expected ones, after `normalised`; of several, with the one that suits best.
 
     Attributes:
         kinds: Where the data have questions without an answer, for "answer" and "no answer" the number of `questions`

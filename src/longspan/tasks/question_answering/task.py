@@ -49,7 +49,7 @@ from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_bat
 def answer_case(
     run: Run, where: str, windows: Sequence[dict[str, Any]], span: tuple[int, int], name: str, said: dict[str, Any]
 ) -> Case:
-    """Return what there is to explain about an answer: the log-odds of its first and of its last token, added.
+    """Case of an answer: the log-odds of its first and of its last token, added.
 
     Args:
         run: The run.
@@ -322,7 +322,7 @@ def _texts(training: Dataset) -> Iterator[str]:
 
 
 def _most(model: PreTrainedModel) -> int | None:
-    """Return how many tokens a model reads at once at most; None for any number."""
+    """Maximum number of tokens that a model reads at once; None for any number."""
     return min((limit.tokens for limit in limits(model)), default=None)
 
 
@@ -340,7 +340,7 @@ def _settings(training: Dataset) -> dict[str, Any]:
 
 
 def describe(rows: Dataset) -> dict[str, Any]:
-    """Return what results say about the questions of a split."""
+    """Facts about the questions of a split for the results."""
     places = rows["where"][:]
     first = [number for number, where in enumerate(places) if not number or places[number - 1] != where]
     tokens = np.asarray(rows["tokens"][:], np.int64)[first]

@@ -47,7 +47,7 @@ class Layout:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> "Layout":
-        """Return that of a pretrained tokenizer with a token before a pair, or the end token at both places.
+        """Marks of a pretrained tokenizer with a token before a pair, or the end token at both places.
 
         The first token means no answer.
         """
@@ -58,7 +58,7 @@ class Layout:
         return cls(end, end, after)
 
     def room(self, question: np.ndarray, limit: int) -> int:
-        """Return how many tokens of a document a row takes.
+        """Number of tokens of a document that a row takes.
 
         Raises:
             NoRoom: None.
@@ -74,7 +74,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Reading:
-    """How questions and documents are read.
+    """Reading of questions and documents.
 
     Attributes:
         tokenizer: The tokenizer.
@@ -212,6 +212,6 @@ def tokenize_questions(dataset: Dataset, reading: Reading, description: str) -> 
 
 
 def reading_of(tokenizer: PreTrainedTokenizerBase, data: QuestionsData, most: int | None) -> Reading:
-    """Return how questions are read by a model that takes at most `most` tokens at once, None for any number."""
+    """Reading of questions by a model that takes at most `most` tokens at once, None for any number."""
     limits = [limit for limit in (data.max_length, most) if limit]
     return Reading(tokenizer, min(limits, default=0), data.overlap)

@@ -1,1 +1,1 @@
-"""Which news, or other items, a user will click on, from what the user clicked on before."""
+"""Ranking of news, or other items, for a user, from what the user clicked on before."""

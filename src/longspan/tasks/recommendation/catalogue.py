@@ -37,7 +37,7 @@ OTHER_CONTENTS = "the identifier of another item"
 
 @dataclass
 class Counts:
-    """What was left out while reading, by reason, and the rows in other encodings than UTF-8, by encoding."""
+    """Rows left out while reading, by reason, and rows in other encodings than UTF-8, by encoding."""
 
     skipped: dict[str, int] = field(default_factory=dict)
     encodings: Counter[str] = field(default_factory=Counter)
@@ -57,7 +57,7 @@ class Item(NamedTuple):
 
 
 def facts_of(path: Path) -> list[Any]:
-    """Return what a file's contents depend on, as JSON."""
+    """Identity of a file's contents (path, size, time of change), as JSON."""
     found = path.stat()
     return [str(path.resolve()), found.st_size, found.st_mtime_ns]
 

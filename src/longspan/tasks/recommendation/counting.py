@@ -95,7 +95,7 @@ def features(ranker: Ranker, items: Items, impressions: Impressions) -> np.ndarr
 
 
 def best_scales(parts: np.ndarray, impressions: Impressions) -> Tensor:
-    """Return what to multiply the scores of counts and network by, `(2,)` float32, at least 0.
+    """Factors of the scores of counts and network, `(2,)` float32, at least 0.
 
     They have the lowest loss of clicks against what was shown with them, on the validation split. A penalty pulls them
     towards the counts alone, which also count alone where they rank better than the sum does.
@@ -146,7 +146,7 @@ def combined(ranker: Ranker, parts: np.ndarray) -> np.ndarray:
 
 
 class _Pairs(NamedTuple):
-    """Which item has which word in its title, each once."""
+    """Pairs of an item and a word of its title, each once."""
 
     item: np.ndarray
     word: np.ndarray
@@ -215,7 +215,7 @@ def _numbered(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mixed(groups: np.ndarray, clicked: np.ndarray) -> np.ndarray:
-    """Return which candidates are in a group that has both clicked and other ones, `(n,)`."""
+    """Candidates in a group that has both clicked and other ones, `(n,)`."""
     inverse, sizes = _numbered(groups)
     clicks = np.bincount(inverse, clicked, len(sizes))
     found: np.ndarray = ((clicks > 0) & (clicks < sizes))[inverse]
@@ -223,7 +223,7 @@ def _mixed(groups: np.ndarray, clicked: np.ndarray) -> np.ndarray:
 
 
 def _some(groups: np.ndarray, clicked: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return which candidates weights are fitted to, `(n,)`: those of enough groups, whole ones, with both kinds."""
+    """Candidates that weights are fitted to, `(n,)`: those of enough groups, whole ones, with both kinds."""
     mixed = _mixed(groups, clicked)
     inverse, sizes = _numbered(groups)
     order = random.permutation(len(sizes))

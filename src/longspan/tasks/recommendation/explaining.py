@@ -1,4 +1,4 @@
-"""Which clicks speak for an item: `ranked_item`."""
+"""Clicks that speak for an item: `ranked_item`."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class ClickQuestion(Question):
 
 
 def ranked_item(run: Run, row: Row, of: str, prediction: RankedPrediction, items: Items, users: dict[str, int]) -> Case:
-    """Return what there is to explain about the score of an item for a user.
+    """Case of the score of an item for a user.
 
     Args:
         run: The run.

@@ -244,7 +244,7 @@ def _candidates(ids: pa.Array, items: pa.Array) -> _Candidates:
 
 
 def _flat(lists: pa.ListArray) -> tuple[pa.Array, np.ndarray]:
-    """Return what is in lists, without empty texts, and which list each is in."""
+    """Values of lists, without empty texts, and the list that each is in."""
     values, rows = lists.flatten(), pc.list_parent_indices(lists).to_numpy()
     real = pc.not_equal(values, "")
     return values.filter(real), rows[real.to_numpy(zero_copy_only=False)]
@@ -263,7 +263,7 @@ def _empty(texts: pa.Array) -> np.ndarray:
 
 
 class _Problems:
-    """What is wrong with each of some rows: the first thing that was found."""
+    """First problem of each of some rows."""
 
     def __init__(self, texts: pa.Array) -> None:
         self._given = texts
@@ -355,7 +355,7 @@ def _distinct(rows: Dataset, source: Source, data: RecommendationData, counts: C
 
 
 def rows_in(chosen: np.ndarray) -> str:
-    """Return how many rows are chosen, for messages."""
+    """Number of chosen rows, for messages."""
     number = int(chosen.sum())
     return "1 row" if number == 1 else f"{number:,} rows"
 

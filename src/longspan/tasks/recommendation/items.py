@@ -60,7 +60,7 @@ class Names:
         *,
         counted: bool = False,
     ) -> "Names":
-        """Return those of items that were shown in training, as far as a recommender that `reads` these does.
+        """Vocabularies of items that were shown in training, as far as a recommender that `reads` these needs them.
 
         With `vectors`, entities are all that have one. The clicks of items are `counted` or not.
         """
@@ -88,7 +88,7 @@ class Names:
         return {name: number for number, name in enumerate(self.users, 1)}
 
     def settings(self) -> dict[str, Any]:
-        """Return what a model's configuration says of them."""
+        """Their settings in a model's configuration."""
         return {
             "categories": len(self.categories),
             "subcategories": len(self.subcategories),
@@ -101,7 +101,7 @@ class Names:
 
 
 def read_by(config: LongspanConfig) -> frozenset[str]:
-    """Return which fields of items and users the recommender of a configuration reads."""
+    """Fields of items and users that the recommender of a configuration reads."""
     return recommenders.load(config.head.recommender).reads
 
 
@@ -158,7 +158,7 @@ class Items:
         return len(self.title.offsets) - 1
 
     def inputs(self, rows: np.ndarray) -> dict[str, Tensor]:
-        """Return what a model reads of the items of these numbers."""
+        """Model inputs of the items of these numbers."""
         ids, mask = padded(self.title, rows, self.pad_id)
         found = {"input_ids": ids, "attention_mask": mask}
         if self.abstract is not None:
@@ -169,7 +169,7 @@ class Items:
         return {name: torch.from_numpy(array.astype(np.int64)) for name, array in found.items()}
 
     def counted(self, rows: np.ndarray) -> dict[str, Tensor]:
-        """Return what counts need of the items of these numbers: words, and which of them clicks are counted of."""
+        """Inputs of the counts for the items of these numbers: words, and the items whose clicks are counted."""
         ids, mask = padded(self.title, rows, self.pad_id)
         arrays = {"input_ids": ids, "attention_mask": mask, "item_ids": self.known[rows]}
         return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
@@ -197,7 +197,7 @@ def _texts(column: str, catalogue: Dataset, tokenizer: PreTrainedTokenizerBase, 
 
 @dataclass(frozen=True)
 class PreparedItems(Prepared):
-    """What training reads, with the catalogue.
+    """Training data with the catalogue.
 
     Attributes:
         items: The catalogue in numbers.

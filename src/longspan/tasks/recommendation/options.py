@@ -21,7 +21,7 @@ class TrainingOptions(options.TrainingOptions):
 
 @dataclass(frozen=True)
 class RecommendationData(DataConfig):
-    """What users were shown, and what they clicked on."""
+    """Impressions shown to users, and their clicks."""
 
     path: str = option(
         "",

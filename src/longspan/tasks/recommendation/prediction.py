@@ -24,7 +24,7 @@ _USERS_TOGETHER, _BEST = 256, 10
 
 @dataclass(frozen=True)
 class RankedPrediction(Prediction):
-    """How the candidates of an impression are ranked, or the whole catalogue where it has none.
+    """Ranking of the candidates of an impression, or of the whole catalogue where it has none.
 
     Attributes:
         impression: Its identifier.

@@ -22,12 +22,12 @@ class Ragged:
 
     @property
     def sizes(self) -> np.ndarray:
-        """How long each list is, `(lists,)`."""
+        """Length of each list, `(lists,)`."""
         return np.diff(self.offsets)
 
     @property
     def rows(self) -> np.ndarray:
-        """Which list each value is in, `(n,)`."""
+        """List that each value is in, `(n,)`."""
         return np.repeat(np.arange(len(self.offsets) - 1), self.sizes)
 
     @classmethod

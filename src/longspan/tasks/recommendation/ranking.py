@@ -1,4 +1,4 @@
-"""What a model says about candidates, from vectors of items that are computed once: `ItemVectors`."""
+"""Scores of candidates, from vectors of items that are computed once: `ItemVectors`."""
 
 import math
 import shutil
@@ -91,7 +91,7 @@ class ItemVectors:
             self._vectors[rows] = found
 
     def __getitem__(self, rows: np.ndarray) -> Tensor:
-        """Return those of some items, on the model's device and in its type."""
+        """Vectors of some items, on the model's device and in its type."""
         return torch.from_numpy(self._vectors[rows]).to(self.model.device, self.model.dtype)
 
 
@@ -218,7 +218,7 @@ def _counts(
     inputs: dict[str, Tensor],
     numbers: np.ndarray,
 ) -> Callable[[np.ndarray, Tensor], Tensor] | None:
-    """Return what adds the counts' scores of some items to those of the network, `(users, items)`, if there are any."""
+    """Function that adds the counts' scores of items to the network's, `(users, items)`; None without counts."""
     wide = model.wide
     if wide is None:
         return None
@@ -239,7 +239,7 @@ def _counts(
 
 
 def measured(impressions: Impressions, scores: np.ndarray, popularity: np.ndarray) -> RecommendationScores:
-    """Return how good scores are of all candidates of impressions, one impression after the other.
+    """Metrics of the scores of all candidates of impressions, one impression after the other.
 
     Args:
         impressions: What was shown, all of it with what was clicked.

@@ -1,4 +1,4 @@
-"""What was shown to users and clicked, and the catalogue of it: what models and baselines learn from."""
+"""Recorded impressions, clicks and their catalogue: the data of models and baselines."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -89,7 +89,7 @@ class Recorded:
         return found
 
     def popularity(self) -> np.ndarray:
-        """Return how often each item of the catalogue was clicked in the training split's impressions, `(n,)` int64."""
+        """Clicks of each item of the catalogue in the training split's impressions, `(n,)` int64."""
         items, clicked = (ragged(self.splits["train"], name) for name in ("candidates", "clicked"))
         told = np.repeat(clicked.sizes > 0, items.sizes)
         return np.bincount(items.values[told][clicked.values == 1], minlength=len(self.catalogue))
@@ -329,7 +329,7 @@ def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Data
 
 
 def _groups(table: pa.Table, user: np.ndarray, split: np.ndarray, time: np.ndarray | None) -> np.ndarray:
-    """Return which impression each row belongs to, numbered in the order of their first rows."""
+    """Impression that each row belongs to, numbered in the order of their first rows."""
     rows = np.arange(len(user))
     if (named := table["impression"].is_valid()).to_numpy().any():
         # A row without is one for itself.
@@ -346,7 +346,7 @@ def _groups(table: pa.Table, user: np.ndarray, split: np.ndarray, time: np.ndarr
 
 
 def _out_of_order(user: np.ndarray, split: np.ndarray, time: np.ndarray) -> np.ndarray:
-    """Return which rows are earlier than one of the same user and split above them."""
+    """Rows that are earlier than one of the same user and split above them."""
     rank = np.unique(time, return_inverse=True)[1]
     who = _joined(split, user)
     order = np.argsort(who, kind="stable")

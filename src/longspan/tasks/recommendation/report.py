@@ -22,7 +22,7 @@ _USERS, _CLICKS, _CANDIDATES = 10, 8, 10
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[RecommendationScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores, split = evaluation.scores, evaluation.split
     low, high = evaluation.details["auc_interval"]
     told = (

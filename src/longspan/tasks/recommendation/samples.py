@@ -18,7 +18,7 @@ from longspan.tasks.recommendation.scores import grouped_by
 
 
 class Shown(NamedTuple):
-    """What a user was shown.
+    """Impression shown to a user.
 
     Attributes:
         user: The number of the user, 0 for one who is not known.
@@ -80,7 +80,7 @@ class Impressions:
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many clicks and candidates each has together."""
+        """Number of clicks and candidates that each has together."""
         return self.history.sizes + self.candidates.sizes
 
 
@@ -158,7 +158,7 @@ class Samples(DrawnExamples[Shown]):
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many clicks and candidates each sample has together, at most."""
+        """Number of clicks and candidates that each sample has together, at most."""
         return self.impressions.history.sizes[self.rows] + 1 + self.negatives
 
 

@@ -14,7 +14,7 @@ _LONGEST_LIST = 10
 
 @dataclass(frozen=True)
 class RecommendationScores(Scores):
-    """How well candidates are ranked.
+    """Scores of ranked candidates.
 
     AUC, MRR and nDCG are those of MIND's evaluation, means over groups in which something was clicked and something was
     not. Groups are impressions; where each impression has a single candidate, as in logs without times, they are users.
@@ -137,7 +137,7 @@ def group_aucs(logits: np.ndarray, clicked: np.ndarray, offsets: np.ndarray, *, 
 
 
 def groups_of(offsets: np.ndarray, users: np.ndarray) -> np.ndarray:
-    """Return which group each candidate is in, `(n,)`, from 0; see `grouped_by`."""
+    """Group of each candidate, `(n,)`, from 0; see `grouped_by`."""
     group: np.ndarray = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     return np.unique(users, return_inverse=True)[1][group] if grouped_by(offsets) == "user" else group
 
@@ -177,11 +177,11 @@ class _Ranked:
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return len(self.sizes)
 
     def gains(self, worth: np.ndarray) -> np.ndarray:
-        """Return what the clicked candidates of each group are worth by their ranks, `(groups,)`."""
+        """Gains of the clicked candidates of each group by their ranks, `(groups,)`."""
         return _sums(self.group, self.clicked * _shared(worth, self.tie), self.groups)
 
 

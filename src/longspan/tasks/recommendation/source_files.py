@@ -1,4 +1,4 @@
-"""Which files have the impressions of each split, and which the news that these speak of: `find_recorded`."""
+"""Files of the impressions of each split, and of the news that these name: `find_recorded`."""
 
 import dataclasses
 import re
@@ -49,7 +49,7 @@ class Location:
 
 @dataclass(frozen=True)
 class Found:
-    """What is read.
+    """Files to read.
 
     Attributes:
         splits: Where the impressions of each split are.
@@ -123,7 +123,7 @@ def table_schema(
     names: Sequence[str] = (),
     predicting: bool = False,
 ) -> Schema:
-    """Return how a table is read; for `predicting`, it may lack optional columns that training had by another name.
+    """Schema of a table; for `predicting`, it may lack optional columns that training had by another name.
 
     `names` are those of its columns, if they are known.
 
@@ -155,7 +155,7 @@ def plain(data: RecommendationData) -> RecommendationData:
 
 
 def _location(path: Path, data: RecommendationData) -> Location:
-    """Return what a file is, after a look at its first line."""
+    """Kind of a file, from its first line."""
     if packed_suffix(path) in (".tsv", PLAIN):
         fields = first_fields(path, data.encoding)
         shown = len(fields) == len(BEHAVIORS) and _SHOWN.fullmatch(fields[-1])

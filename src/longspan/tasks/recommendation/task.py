@@ -195,7 +195,7 @@ class RankingPipeline(Pipeline[Row, RankedPrediction, ItemProcessor]):
 
 
 class Recommendation(PipelineTask[RecommendationScores, RecommendationData, TrainingOptions, ItemProcessor]):
-    """Which of the items that a user is shown the user clicks, after all the user clicked before."""
+    """Ranking of the items that a user is shown, by how likely the user clicks them after earlier clicks."""
 
     data_config = RecommendationData
     hub = Hub(tags=("recommendation", "news"))
@@ -344,7 +344,7 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
 
 
 def describe(rows: Dataset) -> dict[str, Any]:
-    """Return what results say about a split."""
+    """Facts about a split for the results."""
     history, candidates, clicked = (ragged(rows, name) for name in ("history", "candidates", "clicked"))
     return {
         "impressions": len(rows),

@@ -1,4 +1,4 @@
-"""What is read: documents, questions and summaries.
+"""Columns: documents, questions and summaries.
 
 Tables have `document`, perhaps `question`, and `summary`; or, so that a document with several questions is there once,
 `questions`, a list of {"question": ..., "summary": ...}. The files of QMSum (Zhong et al. 2021,

@@ -49,7 +49,7 @@ class SummaryData(DataConfig):
 
 @dataclass(frozen=True)
 class TrainingOptions(LengthTrainingOptions):
-    """How summarisation is trained; `batch_tokens` counts documents and summaries, padding included."""
+    """Training of summarisation; `batch_tokens` counts documents and summaries, padding included."""
 
     beams: int = option(
         4, "beams of the final scores and, unless they are given, of evaluations and predictions", Range(1)
@@ -61,7 +61,7 @@ class TrainingOptions(LengthTrainingOptions):
 
 @dataclass(frozen=True)
 class EvaluationOptions(SearchOptions):
-    """How summaries are made."""
+    """Search for summaries."""
 
     no_repeat: int = option(
         3, "number of tokens in a row that occur only once in a summary; 0 for no such limit", Range(0)

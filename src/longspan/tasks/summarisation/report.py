@@ -27,7 +27,7 @@ def samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list
 
 
 def evaluation_report(evaluation: Evaluation[SummaryScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores, details, split = evaluation.scores, evaluation.details, evaluation.split
     kind = type(scores).shown()
     told = [f"{kind[name]}: 95 % interval {low:.2f} to {high:.2f}" for name, (low, high) in scores.intervals.items()]

@@ -28,7 +28,7 @@ _DRAWS = 1000
 
 @dataclass(frozen=True)
 class SummaryScores(Scores):
-    """How summaries agree with references, as means over examples.
+    """Agreement of summaries with references, as means over examples.
 
     Attributes:
         examples: Number of summaries scored.

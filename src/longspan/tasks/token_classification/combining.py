@@ -26,7 +26,7 @@ _PRIOR = 5.0
 
 @dataclass(frozen=True)
 class Said:
-    """What the two parts of a model say of words, sentence after sentence.
+    """Scores of the two parts of a model for words, sentence after sentence.
 
     Attributes:
         parts: `(w, 2, l)` their scores.
@@ -62,7 +62,7 @@ class Said:
 
 
 def said(model: LongspanForTokenClassification, examples: Dataset, parts: Tensor) -> Said:
-    """Return what the parts of a model say of the words of examples.
+    """Scores of the parts of a model for the words of examples.
 
     Args:
         model: The model, which knows where words begin.
@@ -97,7 +97,7 @@ def tags(model: LongspanForTokenClassification, words: Said, scales: Sequence[fl
 
 
 def best_scales(model: LongspanForTokenClassification, words: Said) -> Tensor:
-    """Return what to multiply the scores of both parts by, `(2,)` float32, at least 0.
+    """Factors of the scores of both parts, `(2,)` float32, at least 0.
 
     They have the highest likelihood on labelled sentences, at most `_ENOUGH` of them, evenly spread. A penalty pulls
     them towards the wide part alone, so that few sentences do not decide.
@@ -133,7 +133,7 @@ def best_scales(model: LongspanForTokenClassification, words: Said) -> Tensor:
 def _weighted(
     model: LongspanForTokenClassification, words: Said, numbers: Tensor, lengths: Tensor, scales: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return what `longspan.ops.crf` needs for words in rows, by these scales."""
+    """Arguments of `longspan.ops.crf` for words in rows, by these scales."""
     parts = words.parts[numbers]
     scores = scales[0] * parts[:, :, 0] + scales[1] * parts[:, :, 1]
     transitions, start, end = (part.cpu() for part in model.chained(scores, scales))
@@ -172,6 +172,6 @@ def _words_right(gold: Sequence[str], given: Sequence[str]) -> tuple[int, int]:
 
 
 def _spans_right(gold: Sequence[str], given: Sequence[str]) -> tuple[int, int, int]:
-    """Return how many spans are right, how many were found, and how many there are."""
+    """Number of spans that are right, that were found, and that there are."""
     there, found = set(spans(gold)), set(spans(given))
     return len(there & found), len(found), len(there)

@@ -35,7 +35,7 @@ PER_TOKEN = {"labels": Stream(fill=IGNORED), "sentence_ids": Stream(), "feature_
 
 @dataclass(frozen=True)
 class Reader:
-    """What turns documents into examples.
+    """Conversion of documents to examples.
 
     Attributes:
         tokenizer: Turns words into tokens.

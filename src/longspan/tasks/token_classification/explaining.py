@@ -1,4 +1,4 @@
-"""Which words speak for the label of a word: `word_label`."""
+"""Words that speak for the label of a word: `word_label`."""
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from longspan.tasks.token_classification.prediction import WordsPrediction
 
 
 def word_label(run: Run, row: Row, of: str, at: float | None, prediction: WordsPrediction, reader: Reader) -> Case:
-    """Return what there is to explain about the label of the word with the number `at`.
+    """Case of the label of the word with the number `at`.
 
     What speaks for it are the words of the window in which it is labelled.
 

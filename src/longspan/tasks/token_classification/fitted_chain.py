@@ -242,7 +242,7 @@ class HashedSentences:
 
 @dataclass(frozen=True)
 class FittedChain:
-    """What predicts the validation split best."""
+    """Best chain on the validation split."""
 
     keys: np.ndarray
     words: LabelledWords

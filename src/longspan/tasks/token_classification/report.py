@@ -44,7 +44,7 @@ def errors_text(found: Mistakes) -> str:
 
 
 def evaluation_report(task: Task, evaluation: Evaluation[TokenScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores = evaluation.scores
     keys = ("precision", "recall", "f1")
     types = ([name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_type.items())

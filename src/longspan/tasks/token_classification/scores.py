@@ -13,7 +13,7 @@ _LISTED = 20
 
 @dataclass(frozen=True)
 class TokenScores(Scores):
-    """How well words are labelled.
+    """Scores of labelled words.
 
     With labels of spans, a span is right if its type, its first and its last word are. Precision, recall and F1 are
     those of seqeval (https://github.com/chakki-works/seqeval) in its strict mode, over all types together. With plain

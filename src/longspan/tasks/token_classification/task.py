@@ -279,7 +279,7 @@ def _reader(tokenizer: Any, config: Any, limit: int) -> Reader:
 
 
 def _limit(config: LongspanConfig, data: DataConfig) -> int:
-    """Return how many tokens are read at once at most; 0 for no limit."""
+    """Maximum number of tokens that are read at once; 0 for no limit."""
     with torch.device("meta"):
         model = LongspanForTokenClassification(config)
     return min([most for most in (data.max_length, *(limit.tokens for limit in limits(model))) if most], default=0)

@@ -56,7 +56,7 @@ class TranslationData(DataConfig):
 
 @dataclass(frozen=True)
 class TrainingOptions(LengthTrainingOptions):
-    """How translation is trained; `batch_tokens` counts sources and targets, padding included."""
+    """Training of translation; `batch_tokens` counts sources and targets, padding included."""
 
     beams: int = option(
         4, "beams of the final scores and, unless they are given, of evaluations and predictions", Range(1)
@@ -79,7 +79,7 @@ EvaluationOptions = SearchOptions
 
 @dataclass(frozen=True)
 class PredictionOptions(SearchOptions):
-    """How translations are made."""
+    """Search for translations."""
 
     best: int = option(
         1, "translations of each source, from the best; at most as many as there are beams or candidates", Range(1)

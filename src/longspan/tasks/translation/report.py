@@ -48,7 +48,7 @@ def samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list
 
 
 def evaluation_report(evaluation: Evaluation[TranslationScores]) -> str:
-    """Return what `longspan evaluate` prints."""
+    """Report that `longspan evaluate` prints."""
     scores, details, split = evaluation.scores, evaluation.details, evaluation.split
     kind = type(scores).shown()
     told = [

@@ -17,7 +17,7 @@ _DRAWS = 1000
 
 @dataclass(frozen=True)
 class TranslationScores(Scores):
-    """How translations agree with references: whole texts, cased, as they are written, in Unicode's form NFC.
+    """Agreement of translations with references: whole texts, cased, as they are written, in Unicode's form NFC.
 
     Attributes:
         examples: Number of translations scored.

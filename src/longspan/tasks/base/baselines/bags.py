@@ -140,7 +140,7 @@ def tfidf(texts: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Matrices]]:
 
 
 def presence(texts: Mapping[str, Sequence[str]], longest: int) -> tuple[Matrices, np.ndarray]:
-    """Return which n-grams of up to `longest` words each document has, as 0 or 1, and the words of each column."""
+    """N-grams of up to `longest` words that each document has, as 0 or 1, and the words of each column."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     vectorizer = CountVectorizer(ngram_range=(1, longest), token_pattern=WORDS, binary=True, dtype=np.float32)
@@ -197,7 +197,7 @@ def decisions(model: Any, features: Matrices, truth: np.ndarray) -> dict[str, np
 
 
 def classes_against_the_rest(labels: Tensor, classes: int) -> list[np.ndarray]:
-    """Return which documents, `(n,)` bool, have each class; with two classes, one model tells both, of the second."""
+    """Documents, `(n,)` bool, that have each class; with two classes, one model tells both, of the second."""
     numbers = labels.numpy()
     return [numbers == 1] if classes == 2 else [numbers == number for number in range(classes)]
 

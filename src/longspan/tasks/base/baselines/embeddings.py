@@ -173,7 +173,7 @@ def embeddings(model: Pretrained, texts: Mapping[str, Sequence[str]]) -> dict[st
 
 
 def _static(model: Pretrained) -> Encode:
-    """Return what reads all tokens of documents."""
+    """Encoder that reads all tokens of documents."""
     from model2vec import StaticModel
 
     static = StaticModel.from_pretrained(model.folder)
@@ -183,7 +183,7 @@ def _static(model: Pretrained) -> Encode:
 
 
 def _contextual(model: Pretrained, texts: Mapping[str, Sequence[str]]) -> Encode:
-    """Return what reads as many tokens as the model allows, and say how many documents have more."""
+    """Encoder that reads as many tokens as the model allows; prints how many documents have more."""
     from sentence_transformers import SentenceTransformer
 
     contextual = SentenceTransformer(str(model.folder), trust_remote_code=False, local_files_only=True)

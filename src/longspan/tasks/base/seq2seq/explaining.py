@@ -1,4 +1,4 @@
-"""Which parts of a source speak for the text that a model writes for it: `written`."""
+"""Parts of a source that speak for the text that a model writes for it: `written`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +32,7 @@ class SourceText:
 
 
 def written(run: Run, where: str, source: SourceText, how: Search, name: str, of: str, at: float | None) -> Case:
-    """Return what there is to explain about the text that a model writes for a source.
+    """Case of the text that a model writes for a source.
 
     Args:
         run: The run.

@@ -29,7 +29,7 @@ RATIO, MORE = 2, 20
 
 @dataclass(frozen=True)
 class Search:
-    """How targets are searched for.
+    """Options of the search for targets.
 
     Attributes:
         beams: Number of beams; 1 is greedy search.
@@ -75,7 +75,7 @@ class Search:
 
 
 def most_targets(model: PreTrainedModel) -> int | None:
-    """Return how many tokens a target may have, end token included; None for any number."""
+    """Maximum number of tokens of a target, end token included; None for any number."""
     return min((limit.tokens for limit in limits(model.get_decoder())), default=None)
 
 
@@ -153,7 +153,7 @@ def scored_search(
     *,
     link: Link | None = None,
 ) -> Found:
-    """Return what `search` does, with the loss of each target. Each source is read once.
+    """The results of `search` with the loss of each target. Each source is read once.
 
     Args:
         model, sources, how, streams: See `search`.

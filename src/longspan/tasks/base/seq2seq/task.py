@@ -116,7 +116,7 @@ class TargetPipeline(Pipeline[I, list[dict[str, Any]], R], Generic[I, R]):
         self.task.check_lengths(self.model, encoded, "score it without this example")
 
     def outputs(self, encoded: Dataset) -> Written:
-        """What the model writes for examples, and the losses of their references."""
+        """Texts that the model writes for examples, and the losses of their references."""
         how, streams = self.how, self.processor.streams
         batches = scoring_batches(pair_lengths(encoded), how.batch_size, how.batch_tokens)
         read = encoded.select_columns([*streams]).with_format("numpy")
@@ -139,11 +139,11 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
 
     @abc.abstractmethod
     def search(self, recipe: Recipe[D, O], options: Any) -> Search:
-        """Return how texts are searched for, given the `evaluation_options`."""
+        """Search options, given the `evaluation_options`."""
 
     @abc.abstractmethod
     def searched_examples(self, recipe: Recipe[D, O]) -> int:
-        """Return how many validation examples are searched for during training."""
+        """Number of validation examples that are searched for during training."""
 
     @abc.abstractmethod
     def score(self, rows: Dataset, texts: Sequence[str], loss: float | None, intervals: bool) -> S:
@@ -273,7 +273,7 @@ def answers(
 
 
 def describe(rows: Dataset) -> dict[str, Any]:
-    """Return what results say about the pairs of a split."""
+    """Facts about the pairs of a split for the results."""
     lengths, removed = pair_lengths(rows), np.asarray(rows["removed"][:])
     return {
         "pairs": len(rows),

@@ -59,7 +59,7 @@ class DrawnPairs(DrawnExamples[dict[str, Any]]):
         return found
 
     def growth(self) -> np.ndarray:
-        """Return how many times as many tokens drawn sources and targets have, (2,)."""
+        """Factors by which drawn sources and targets have more tokens, (2,)."""
         rows = np.linspace(0, len(self) - 1, min(_MEASURED, len(self))).astype(int)
         ordinary = self.pairs[rows]
         before = np.array([[len(ids) for ids in ordinary[name]] for name, *_ in self._sides])

@@ -1,4 +1,4 @@
-"""Which words of a source and a target are translations of each other: `WordAligner`."""
+"""Alignment of words of a source and a target that are translations of each other: `WordAligner`."""
 
 import re
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)
 
 
 class Nb(BagBaseline[ClassificationScores]):
-    """Which n-grams of words occur, weighted by naive Bayes, with logistic regression; several classes one by one.
+    """Occurrence of word n-grams, weighted by naive Bayes, with logistic regression; several classes one by one.
 
     The weight of an n-gram is r = log((p / |p|) / (q / |q|)), where p and q count the training documents with it, and
     one more, of the class and of the rest.

@@ -52,7 +52,7 @@ class Ngrams(Counts[ClassificationScores]):
 
 
 def _fitted(recipe: Recipe, prepared: Prepared) -> tuple[Wide, Chosen]:
-    """Return what was fitted to the training split, and what was chosen for it.
+    """Model fitted to the training split, and the choices made for it.
 
     Raises:
         UserError: The weights do not fit into memory.

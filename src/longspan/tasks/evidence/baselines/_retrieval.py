@@ -1,4 +1,4 @@
-"""What rankings of a document's parts by their similarity to a question share."""
+"""Shared parts of baselines that rank a document's parts by their similarity to a question."""
 
 import abc
 from collections.abc import Sequence

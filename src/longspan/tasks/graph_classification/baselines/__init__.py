@@ -1,1 +1,1 @@
-"""What graph classifiers are compared with."""
+"""Baselines of graph classifiers."""

@@ -47,7 +47,7 @@ class Neighbours(Baseline[MaskedScores]):
 
 
 class _Table:
-    """How often tokens were seen in contexts, numbers below 2^63 / `base`."""
+    """Counts of tokens in contexts, numbers below 2^63 / `base`."""
 
     def __init__(self, contexts: np.ndarray, tokens: np.ndarray, base: int) -> None:
         self.base = base
@@ -110,7 +110,7 @@ class _Counts:
 
 
 def _questions(rows: list[dict[str, np.ndarray]], size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return what is before each token to be predicted, as the model sees it, the token, and what is after it."""
+    """Contexts before each token to be predicted, as the model sees them, the tokens, and contexts after them."""
     found: list[list[np.ndarray]] = [[], [], []]
     for row in rows:
         inputs, documents, labels = row["input_ids"], row["document_ids"], row["labels"]

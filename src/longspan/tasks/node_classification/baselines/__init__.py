@@ -1,1 +1,1 @@
-"""What node classifiers are compared with."""
+"""Baselines of node classifiers."""

@@ -1,4 +1,4 @@
-"""What baselines of node classification share: the graph of a recipe, and logistic regression."""
+"""Shared parts of node classification baselines: the graph of a recipe, and logistic regression."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What rankings of candidates share."""
+"""Shared parts of baselines that rank candidates."""
 
 import abc
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from longspan.tasks.recommendation.scores import RecommendationScores
 
 
 class Scorer(NamedTuple):
-    """How candidates are scored.
+    """Scores of candidates.
 
     Attributes:
         score: Gives each of `Impressions.candidates.values` a number, `(n,)`, higher where a click is likelier.

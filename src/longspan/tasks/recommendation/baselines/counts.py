@@ -1,4 +1,4 @@
-"""What is counted: words, clicks and ages."""
+"""Features from counts: words, clicks and ages."""
 
 from transformers import PreTrainedModel
 
@@ -16,7 +16,7 @@ from longspan.tasks.recommendation.samples import Impressions, labelled
 
 
 class Counts(Ranking, task.Counts):
-    """How like a title is to those clicked before, and how often its words, and the item, were clicked; its age."""
+    """Similarity of a title to those clicked before, clicks of its words and of the item, and its age."""
 
     def scorer(self, recorded: Recorded, training: Impressions, data: RecommendationData) -> Scorer:
         known = recorded.known()

@@ -1,4 +1,4 @@
-"""What others clicked most."""
+"""Items that others clicked most."""
 
 import numpy as np
 

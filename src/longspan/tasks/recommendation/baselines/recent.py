@@ -1,4 +1,4 @@
-"""What is new."""
+"""Newest items."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What is like what the user clicked on."""
+"""Items similar to those that the user clicked on."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What baselines share whose summaries are parts of the document."""
+"""Shared parts of baselines whose summaries are parts of the document."""
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence

@@ -46,7 +46,7 @@ def best_of(candidates: Sequence[str], known: Sequence[str]) -> int:
 
 
 def _shared(own: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> np.ndarray:
-    """Return how many n-grams each of ours shares with each other text, repeated ones as often as both have them."""
+    """Number of n-grams that each of ours shares with each other text, repeated ones as often as both have them."""
     from scipy.sparse import csr_matrix
 
     # min(a, b) = Σ_k [a >= k][b >= k]: the k-th time that an n-gram occurs is a column of its own.

@@ -132,7 +132,7 @@ def test_an_attention_length(tmp_path: Path) -> None:
         ({"segment_length": -1}, "segment_length must be at least 1"),
         ({"window": 0}, "window must be at least 1, got 0"),
         ({"context": "sliding", "window": "4"}, r"^window expected an integer, got '4'; correct it\.$"),
-        ({"context": 4}, "context must be one of .*sliding.*, got 4"),
+        ({"context": 4}, "context expected one of .*sliding.*, got 4"),
         ({"context": "sliding", "stride": 0}, "stride must be at least 1, got 0"),
         ({"context": "sliding", "window": -3}, "window must be at least 1, got -3"),
         ({"attention_length": -1}, "attention_length must be at least 0, got -1"),

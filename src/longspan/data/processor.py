@@ -1,4 +1,4 @@
-"""What turns examples into the streams that a model reads, and is saved with the model: `Processor`."""
+"""Conversion of examples to the streams that a model reads, saved with the model: `Processor`."""
 
 import dataclasses
 import hashlib
@@ -41,7 +41,7 @@ class Encoded:
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """What the positions of an example are, for people.
+    """Positions of an example, as people see them.
 
     Attributes:
         unit: What `spans` are in: "characters", "seconds", "pixels", "nodes" or "clicks".
@@ -101,7 +101,7 @@ class Processor(ABC):
         """
 
     def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
-        """Return what the positions of an encoded row are.
+        """Positions of an encoded row, as people see them.
 
         Raises:
             UserError: It does not say.
@@ -153,7 +153,7 @@ class Processor(ABC):
         return False
 
     def facts(self, data: Any) -> Any:
-        """Return what `encode` reads of `data`, as JSON."""
+        """Settings of `data` that `encode` reads, as JSON."""
         return dataclasses.asdict(data)
 
     def fingerprint(self) -> str:

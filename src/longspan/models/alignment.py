@@ -1,4 +1,4 @@
-"""What the decoder of an encoder-decoder model reads at each position: `aligned_layers` and `context_weights`."""
+"""Weights of an encoder-decoder model's decoder over the source: `aligned_layers` and `context_weights`."""
 
 import contextlib
 import itertools

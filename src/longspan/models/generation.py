@@ -178,11 +178,11 @@ class Piece(NamedTuple):
 
     @property
     def positions(self) -> int:
-        """How many there are."""
+        """Number of positions."""
         return self.x.shape[1]
 
     def split(self, position: int) -> list["Piece"]:
-        """Return those before `position` and the others, which have no states yet."""
+        """Positions before `position`, and the others, which have no states yet."""
         masks = [None, None] if self.mask is None else [self.mask[:, :position], self.mask[:, position:]]
         # Copies, as a few positions would keep those of a whole prompt in memory.
         parts = [self.x[:, :position].clone(), self.x[:, position:].clone()]
@@ -301,7 +301,7 @@ class RewindableStates(MixerStates):
 
 
 def _thinned(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Return what is needed to take back _BACK positions, with few earlier states."""
+    """Pieces needed to take back _BACK positions, with few earlier states."""
     kept: list[Piece] = []
     for piece in reversed(pieces):
         if sum(later.positions for later in kept) >= _BACK:

@@ -358,7 +358,7 @@ class LongspanModel(LongspanPreTrainedModel):
         )
 
     def _given(self, streams: Mapping[str, Tensor | None], inputs_embeds: Tensor | None) -> Tensor:
-        """Return what the embeddings read: the main stream, or what was given in its place."""
+        """Input of the embeddings: the main stream, or what was given in its place."""
         main, *others = self.embeddings.streams
         for name, stream in streams.items():
             if stream is not None and name not in self.embeddings.streams:

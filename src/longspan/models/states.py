@@ -20,7 +20,7 @@ _CONTEXT = "context."
 
 
 class Resettable(Protocol):
-    """What a state belongs to."""
+    """Owner of a state."""
 
     def reset(self, state: Any, rows: Tensor) -> Any:
         """Return `state` with the rows where `rows` is True as before the first position."""
@@ -183,7 +183,7 @@ class MixerStates:
         self.history, self.context = other.history, other.context
 
     def _by_row(self) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-        """Return what there is besides the layers' states by name, the `history` and the `context`."""
+        """Tensors besides the layers' states, by name, the `history` and the `context`."""
         own = {"seen": self.seen} | ({} if self.recent is None else {"recent": self.recent})
         return own, self.history, self.context
 
@@ -194,7 +194,7 @@ def followed(earlier: Tensor, later: Tensor) -> Tensor:
 
 
 def _forgotten(remembered: Tensor, rows: Tensor) -> Tensor:
-    """Return what is remembered with nothing in the rows where `rows` (b,) is True."""
+    """The remembered values, cleared in the rows where `rows` (b,) is True."""
     rows = rows.view(-1, *(1 for _ in remembered.shape[1:]))
     return remembered.masked_fill(rows, 0 if remembered.is_floating_point() else NOTHING)
 

@@ -50,7 +50,7 @@ _COMMON = {field.name for field in fields(PreTrainedConfig)}
 
 
 def described(config: PreTrainedConfig) -> dict[str, Any]:
-    """Return what `WindowEncoder` needs to know of an encoder's configuration, as JSON.
+    """Fields of an encoder's configuration that `WindowEncoder` needs, as JSON.
 
     These are the fields that its class declares: other keys of a config.json may name code or files.
 
@@ -273,7 +273,7 @@ def kept(outputs: Tensor) -> Tensor:
 
 
 def longest(model: PreTrainedModel) -> int | None:
-    """Return how many tokens a model can read at once, None if it has no limit that its configuration names."""
+    """Maximum number of tokens of one input, None if the configuration names no limit."""
     most = getattr(model.config, "max_position_embeddings", None)
     # XLNet says -1.
     sizes = [int(most)] if most and most > 0 else []
@@ -308,7 +308,7 @@ def _sizes(settings: Any, most: int | None, special: int) -> tuple[int, int]:
 
 
 class Windows(NamedTuple):
-    """How a batch of n real tokens is read in w windows.
+    """Windows of a batch of n real tokens.
 
     Attributes:
         ids: (w, l) the ids of each window, special tokens included, padded on the right.

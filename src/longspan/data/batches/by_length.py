@@ -100,7 +100,7 @@ class LengthBatches(Sampler[list[int]]):
         return (batches[number][self.rank :: self.world] for number in order)
 
     def positions(self, batch: Sequence[int]) -> int:
-        """Return how many positions a batch of rows has, padding included."""
+        """Number of positions of a batch of rows, padding included."""
         return padded_positions(self.lengths[np.asarray(batch, dtype=np.int64)])
 
     def _sorted(self, rows: np.ndarray) -> np.ndarray:
@@ -133,7 +133,7 @@ class LengthBatches(Sampler[list[int]]):
         return buckets
 
     def _rows(self, lengths: np.ndarray) -> int:
-        """Return how many rows a batch of all processes has, if none is longer than the longest of these."""
+        """Number of rows in a batch of all processes, if none is longer than the longest of these."""
         rows = self.batch_size
         if self.max_tokens:
             rows = min(rows, max(1, self.max_tokens // max(1, padded_positions(lengths, 1))))
@@ -156,7 +156,7 @@ def _padded(lengths: np.ndarray) -> np.ndarray:
 
 
 def padded_positions(lengths: np.ndarray, rows: int | None = None) -> int:
-    """Return how many positions a batch has, padding included.
+    """Number of positions of a batch, padding included.
 
     Args:
         lengths: `(n,)` or `(n, k)` lengths of its rows.

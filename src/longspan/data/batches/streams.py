@@ -33,7 +33,7 @@ class Stream:
 
     @property
     def feature(self) -> Any:
-        """What a data set declares its column as: numbers one after the other, see `flat`."""
+        """Feature type of its column in a data set: numbers one after the other, see `flat`."""
         return List(Value(self.type))
 
     def flat(self, values: Any) -> np.ndarray:

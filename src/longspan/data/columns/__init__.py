@@ -1,1 +1,1 @@
-"""What a task declares of its data, and how cells become values."""
+"""Columns that a task declares of its data, and parsers of cells."""

@@ -53,7 +53,7 @@ class Column(ABC):
     @property
     @abstractmethod
     def kind(self) -> str:
-        """What a cell should contain, in words, such as "a number"."""
+        """Expected content of a cell, in words, such as "a number"."""
 
     def size(self, value: Any) -> int:
         """Return the approximate size of a value in characters, words or bytes, which limits what is read at once."""
@@ -68,7 +68,7 @@ class Column(ABC):
         return not self.target
 
     def content(self, value: Any) -> Any:
-        """Return what copies of a value have in common: by default the value, whose case and white space are ignored.
+        """Content that copies of a value share: by default the value, whose case and white space are ignored.
 
         Bytes are compared as they are.
         """
@@ -97,15 +97,15 @@ class Column(ABC):
         return (name,)
 
     def absent(self, name: str, present: Collection[str]) -> list[str]:
-        """Return which of its sources a table must have, but which are not among the columns `present`."""
+        """Sources that a table must have, but which are not among the columns `present`."""
         return [source for source in self.sources(name) if self.required and source not in present]
 
     def given(self, cell: Any) -> Any:
-        """Return what stands in a table for something in memory, such as an image: by default the same."""
+        """Cell of a table for a value in memory, such as an image: by default the same."""
         return cell
 
     def cell(self, cells: Sequence[Any]) -> Any:
-        """Return what `parse` reads, from the cells of its `sources`."""
+        """Input of `parse`, from the cells of its `sources`."""
         return cells[0]
 
     def is_missing(self, value: Any) -> bool:

@@ -142,5 +142,5 @@ def items_of(cell: Any) -> list[Any] | None:
 
 
 def under(item: Mapping[str, Any], *names: str) -> Any:
-    """Return what is under the first of some names that is there."""
+    """The value under the first of some names that is there."""
     return first([item.get(name) for name in names])

@@ -12,7 +12,7 @@ from longspan.data.columns.values import WrongColumn, number
 
 @dataclass(frozen=True)
 class Sentences(Column):
-    """How many words each sentence of a document has: a list of integers that add up to those of the document.
+    """Number of words of each sentence of a document: integers that add up to the document's number of words.
 
     Attributes:
         of: The name of the `Words` column.

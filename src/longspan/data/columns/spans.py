@@ -109,7 +109,7 @@ class Truth(Column):
 
 @dataclass(frozen=True)
 class Identifier(Column):
-    """What a row is called: text, or a number, which becomes text."""
+    """Identifier of a row: text, or a number, which becomes text."""
 
     kind = "a name or a number"
     identifies = False

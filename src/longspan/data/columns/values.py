@@ -132,7 +132,7 @@ def flag(cell: Any) -> bool | None:
 
 
 def described(cell: Any) -> str:
-    """Return what a cell is, for messages: its type and size, as what it says may be private."""
+    """Description of a cell for messages: its type and size, as its content may be private."""
     if cell is None or isinstance(cell, bool):
         return json.dumps(cell)
     if isinstance(cell, str):

@@ -42,7 +42,7 @@ class Features:
         return cls(starts, column[order].astype(np.int64), value[order].astype(np.float32), int(shape[1]))
 
     def of(self, nodes: np.ndarray) -> "Features":
-        """Return those of some nodes, in this order."""
+        """Features of some nodes, in this order."""
         places, starts = ranges(self.starts, nodes)
         return Features(starts, self.columns[places], self.values[places], self.width)
 

@@ -25,7 +25,7 @@ _SMALLEST = 1e-6
 
 @dataclass(frozen=True)
 class NodeInputs:
-    """What a model reads of a graph.
+    """Model inputs of a graph.
 
     Attributes:
         features: Those of nodes, scaled.
@@ -40,7 +40,7 @@ class NodeInputs:
     edge_features: np.ndarray
 
     def part(self, nodes: np.ndarray, edges: np.ndarray, which: np.ndarray) -> "NodeInputs":
-        """Return what it reads of a part: some nodes, edges with their numbers in it, and which edges they are."""
+        """Inputs of a part: some nodes, edges with their numbers in it, and the numbers of these edges."""
         return NodeInputs(self.features.of(nodes), self.positions[nodes], edges, self.edge_features[which])
 
     def streams(self) -> dict[str, np.ndarray]:
@@ -120,7 +120,7 @@ class GraphProcessor(Processor):
         )
 
     def inputs(self, graph: Graph) -> NodeInputs:
-        """Return what a model reads of a graph.
+        """Model inputs of a graph.
 
         Raises:
             UserError: Its nodes or edges have another number of features than those of training.

@@ -1,4 +1,4 @@
-"""What sources of graphs give, before edges are ordered and nodes are split: `RawGraph`."""
+"""Graphs as sources give them, before edges are ordered and nodes are split: `RawGraph`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -13,7 +13,7 @@ _RATIO = 4 / 3
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How images are changed; see `longspan.data.images.options.ImageData`."""
+    """Random changes of images; see `longspan.data.images.options.ImageData`."""
 
     flip: bool = False
     shift: int = 0
@@ -76,7 +76,7 @@ def _shifted(array: "np.ndarray", most: int, random: "np.random.Generator") -> "
 
 
 def _mirrored(length: int, shift: int) -> "np.ndarray":
-    """Return which row or column each one shows after a shift, the edge mirrored."""
+    """Source of each row or column after a shift, the edge mirrored."""
     import numpy as np
 
     places = (np.arange(length) - shift) % (2 * length)

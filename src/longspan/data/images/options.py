@@ -58,5 +58,5 @@ class ImageData(SourceData):
 
     @property
     def augmentation(self) -> Augmentation:
-        """How images are changed in training."""
+        """Changes of images in training."""
         return Augmentation(self.flip, self.shift, self.crop, self.mixup)

@@ -11,7 +11,7 @@ _GAINS = 4
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How much recordings are changed; 0 leaves out a change. See `longspan.data.signals.options.RecordingData`."""
+    """Strengths of changes of recordings; 0 leaves out a change. See `longspan.data.signals.options.RecordingData`."""
 
     speed: float = 0.0
     warp: float = 0.0

@@ -90,7 +90,7 @@ class RecordingData(SourceData):
 
     @property
     def augmentation(self) -> "Augmentation":
-        """How recordings are changed in training."""
+        """Changes of recordings in training."""
         from longspan.data.signals.augmentation import Augmentation
 
         return Augmentation(

@@ -55,7 +55,7 @@ class RecordingProcessor(Processor):
 
     @property
     def extractor(self) -> LongspanFeatureExtractor:
-        """What makes frames of samples, also for transformers."""
+        """Feature extractor that makes frames of samples, also for transformers."""
         return LongspanFeatureExtractor(
             self.width,
             self.sample_rate,

@@ -1,4 +1,4 @@
-"""What reading tells on standard error, once, such as which encodings were found and which files are no documents."""
+"""Notices of reading on standard error, each once, such as encodings found and files that are no documents."""
 
 import os
 import sys

@@ -155,7 +155,7 @@ def _kept(data: Any, columns: Sequence[Column], settings: Any, split: str = "") 
 
 
 def _what(data: Any) -> str:
-    """Return what messages call data."""
+    """Name of data in messages."""
     kind = type(data).__name__
     return "pair" if _is_pair(data) else kind if kind in ("DataFrame", "Dataset", "Table", "list", "dict") else "data"
 

@@ -37,7 +37,7 @@ class Splits:
     duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def notices(self) -> dict[str, Any]:
-        """Return what results say about reading, under the names of the attributes, as JSON."""
+        """Notices of reading for the results, under the names of the attributes, as JSON."""
         return {"skipped": self.skipped, "encodings": self.encodings, "duplicates": self.duplicates}
 
 

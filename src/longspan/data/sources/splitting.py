@@ -94,7 +94,7 @@ class Units:
         return len(self.sizes)
 
     def counted(self) -> str:
-        """Return how many there are, in words."""
+        """Their number, in words."""
         return _counted(len(self), len(self.of))
 
     def rows(self, parts: dict[str, list[int]]) -> dict[str, list[int]]:
@@ -116,7 +116,7 @@ class Units:
 
 
 def _counted(documents: int, rows: int) -> str:
-    """Return how many documents the given number of rows has, in words."""
+    """Number of documents in the given number of rows, in words."""
     if documents == rows:
         return str(rows)
     return f"{rows} copies of one document" if documents == 1 else f"{documents} different ones in {rows} rows"

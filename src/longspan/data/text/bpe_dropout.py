@@ -82,7 +82,7 @@ class BpeDropout:
         return found
 
     def _pieces(self, word: str) -> list[tuple[list[int], list[int]]]:
-        """Return what is merged within, each piece as its letters and with all merges."""
+        """Pieces that are merged within, each as its letters and with all merges."""
         backend = backend_of(self.tokenizer)
         text = word if backend.normalizer is None else backend.normalizer.normalize_str(word)
         pieces = []

@@ -61,7 +61,7 @@ def described_by(name: str) -> dict[str, Any]:
 
 
 def settings(name: str, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return what `LongspanConfig` needs to know of an encoder and its tokenizer, as JSON.
+    """Settings of `LongspanConfig` for an encoder and its tokenizer, as JSON.
 
     Raises:
         UserError: There is no such encoder, or it is not the tokenizer's.

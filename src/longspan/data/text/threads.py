@@ -18,7 +18,7 @@ _VARIABLE = "TOKENIZERS_PARALLELISM"
 
 
 class _Users:
-    """How many threads rely on the variable, and what it was before the first of them."""
+    """Number of threads that rely on the variable, and its value before the first of them."""
 
     lock = threading.Lock()
     count = 0

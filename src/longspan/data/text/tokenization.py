@@ -169,7 +169,7 @@ def _encode(
 
 
 def room_for(special: Sequence[np.ndarray], max_length: int) -> int:
-    """Return how many tokens of one text or two fit into `max_length` next to these special ones.
+    """Number of tokens of one text or two that fit into `max_length` next to these special ones.
 
     Raises:
         UserError: Too few, where `max_length` is not 0.
@@ -184,7 +184,7 @@ def room_for(special: Sequence[np.ndarray], max_length: int) -> int:
 
 
 def shares(lengths: list[int], room: int) -> list[int]:
-    """Return how many tokens to keep of one text, or of each of two, the longer of which is truncated first."""
+    """Number of tokens to keep of one text, or of each of two, the longer of which is truncated first."""
     if sum(lengths) <= room:
         return lengths
     if len(lengths) == 1:
@@ -214,7 +214,7 @@ def token_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[
 
 
 def kept_lookup(tokenizer: PreTrainedTokenizerBase, texts: int) -> WordLookup | None:
-    """Return what remembers a fast tokenizer's words, for so many texts; None where it may not be used or is slower."""
+    """Cache of a fast tokenizer's words, for so many texts; None where it may not be used or is slower."""
     # With many cores, the Rust library's threads overtake looking up words, which takes one.
     fresh = lookup_for(backend_of(tokenizer)) if cores() < _MANY_CORES or texts == 1 else None
     return None if fresh is None else _LOOKUPS.setdefault(tokenizer, fresh)
@@ -243,7 +243,7 @@ def _ids(values: Sequence[int]) -> np.ndarray:
 
 
 def _encoding(tokenizer: PreTrainedTokenizerBase) -> Callable[..., list[int]]:
-    """Return what turns a text, or two, into ids, with or without special tokens."""
+    """Function that encodes a text, or two, as ids, with or without special tokens."""
     if not tokenizer.is_fast:
         return tokenizer.encode
     backend = backend_of(tokenizer)

@@ -85,7 +85,7 @@ def learn(config: DataConfig, texts: Iterable[str], special: list[str], splittin
 
 
 def normalizer(config: DataConfig) -> Any:
-    """Return what a learned tokenizer makes of texts first, None for nothing.
+    """Normalizer of a learned tokenizer, None for nothing.
 
     Words become what NFC makes of them, so that a character is the same with its accent in it and with one after it.
     Bytes stay as they are.
@@ -96,7 +96,7 @@ def normalizer(config: DataConfig) -> Any:
 
 
 def _splitting_words(pattern: str, within: Any) -> Any:
-    """Return what splits texts into the words that match, and then perhaps these."""
+    """Pre-tokenizer that splits texts into the words that match, and then perhaps by `within`."""
     words = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     return pre_tokenizers.Sequence([words] if within is None else [words, within])
 

@@ -107,7 +107,7 @@ class WordLookup:
         return pattern.findall(text)
 
     def _split(self, text: str, lowercase: bool) -> tuple[re.Pattern[str], str]:
-        """Return what a word of a text is, and the text in which it is."""
+        """Pattern of the words of a text, and the text in which they are."""
         if text.isascii():
             # First, as contractions are recognised in lower case alone.
             return self._ascii_words, text.lower() if lowercase else text

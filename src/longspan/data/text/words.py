@@ -30,7 +30,7 @@ CHARACTERS = r"\S"
 
 
 def word_starts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """Return which tokens begin a word, `(v,)` bool; special tokens do."""
+    """Tokens that begin a word, `(v,)` bool; special tokens do."""
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     special = set(tokenizer.all_special_tokens)
     ordinary = [token for token in tokens if token and token not in special]

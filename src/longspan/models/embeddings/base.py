@@ -1,4 +1,4 @@
-"""What all embeddings are and can do: the one interface that `LongspanModel` and the tools rely on."""
+"""Base class of embeddings: the one interface that `LongspanModel` and the tools rely on."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -57,17 +57,17 @@ class Embeddings(nn.Module, ABC):
         return mask
 
     def read(self, stream: Tensor | None, mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t w"] | None:
-        """Return what a pretrained encoder says about the main stream, for `vectors`; None without one."""
+        """Outputs of a pretrained encoder for the main stream, for `vectors`; None without one."""
         return None
 
     def first(self, batch_size: int, device: torch.device) -> Int[Tensor, "b n"] | None:
-        """Return what `remembered` is before the first position; None if nothing has to be remembered."""
+        """Value of `remembered` before the first position; None if nothing has to be remembered."""
         return None
 
     def remembered(
         self, streams: Mapping[str, Tensor | None], mask: Bool[Tensor, "b t"] | None
     ) -> Int[Tensor, "b t"] | None:
-        """Return what later positions need to know of these."""
+        """State of these positions that later ones need."""
         return None
 
     def get_input_embeddings(self) -> nn.Module:

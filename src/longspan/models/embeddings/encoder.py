@@ -17,7 +17,7 @@ from longspan.options import REQUIRED, Range, option
 @strict
 @dataclass
 class EncoderSettings(EmbeddingSettings):
-    """Which pretrained encoder reads the tokens, and how."""
+    """Settings of the pretrained encoder that reads the tokens."""
 
     stand_in: ClassVar[Mapping[str, Any]] = {"encoder_config": STAND_IN}
 

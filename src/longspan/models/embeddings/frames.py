@@ -21,7 +21,7 @@ from longspan.options import Range, option
 @strict
 @dataclass
 class FrameSettings(EmbeddingSettings):
-    """How frames, as of recordings, become vectors."""
+    """Settings of embeddings of frames, as of recordings."""
 
     kernel: int = option(
         5, "width of the convolutions, in frames for the first and in positions for the others; odd", Range(1)

@@ -17,7 +17,7 @@ from longspan.options import Range, option
 @strict
 @dataclass
 class NodeSettings(EmbeddingSettings):
-    """How nodes become vectors."""
+    """Settings of embeddings of nodes."""
 
     feature_dropout: float | int = option(
         0.0, "probability with which a feature of a node is zeroed in training", Range(0, 1)

@@ -23,7 +23,7 @@ PIXELS, COORDINATES = "pixel_values", "coordinates"
 @strict
 @dataclass
 class PatchSettings(EmbeddingSettings):
-    """How patches of images become vectors."""
+    """Settings of embeddings of image patches."""
 
     grid_position: str = option(
         "fourier",
@@ -106,7 +106,7 @@ class PatchEmbeddings(Embeddings):
         return x if positions is None else x + positions.to(x.dtype)
 
     def _convolved(self, x: Tensor, coordinates: Tensor, mask: Tensor | None) -> Tensor:
-        """Return what the convolutions make of patches (b, t, n) at their places, (b, t, w)."""
+        """Outputs of the convolutions for patches (b, t, n) at their places, (b, t, w)."""
         batch, size = len(x), self.patch
         if mask is None:
             mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)

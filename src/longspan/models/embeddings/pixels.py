@@ -20,7 +20,7 @@ from longspan.options import REQUIRED, Range, option
 @strict
 @dataclass
 class PixelSettings(EmbeddingSettings):
-    """How pixels become vectors as tokens do."""
+    """Settings of embeddings of pixels, which become vectors as tokens do."""
 
     levels: int = option(
         REQUIRED, "number of levels of each channel, from 2 to 256, each with a learned vector", Range(2, 256)

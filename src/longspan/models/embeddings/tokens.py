@@ -26,7 +26,7 @@ LARGE, FREQUENT = 8000, 2000
 @strict
 @dataclass
 class TokenSettings(EmbeddingSettings):
-    """How tokens become vectors."""
+    """Settings of embeddings of tokens."""
 
     ngrams: list[int] | None = option(
         None,

@@ -1,1 +1,1 @@
-"""What turns the backbone's vectors into outputs and a loss: one file per head, with its settings."""
+"""Heads: outputs and a loss from the backbone's vectors; one file per head, with its settings."""

@@ -1,4 +1,4 @@
-"""What the `forward` of all heads do alike: hand arguments on to the model below."""
+"""Shared part of the `forward` of all heads: hand arguments on to the model below."""
 
 import functools
 import inspect

@@ -82,7 +82,7 @@ class CausalLmSettings(HeadSettings):
 
 @dataclass
 class LongspanCausalLMOutput(CausalLMOutputWithPast):
-    """What transformers' causal language models return, and more.
+    """Outputs of transformers' causal language models, and more.
 
     Attributes:
         losses: (b, t) nats of each target, in their order.
@@ -168,7 +168,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         return super().resize_token_embeddings(*arguments, **options)
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return which weights are tied to which; see transformers, where `tie_word_embeddings` switches all ties."""
+        """Tied weights by name; see transformers, where `tie_word_embeddings` switches all ties."""
         if all_submodels:
             expanded: dict[str, str] = super().get_expanded_tied_weights_keys(all_submodels=True)
             return expanded
@@ -235,7 +235,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         after: MixerStates | None,
         read: Mapping[str, Any],
     ) -> Callable[[Tensor], Read]:
-        """Return what tells a mixture about some of these positions, and let the states after them remember all."""
+        """Reader of a mixture's inputs at some of these positions; updates the states to remember all of them."""
         if input_ids is None:
             raise UserError(
                 "expected input_ids for a model with wide=True, which counts n-grams of tokens, got inputs_embeds; "
@@ -264,7 +264,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
 
 
 def _ties(config: LongspanConfig, tokens: TokenSettings) -> dict[str, str]:
-    """Return which weights of the head are tied to which of the embeddings."""
+    """Weights of the head that are tied to those of the embeddings, by name."""
     table = "longspan.embeddings.table"
     if tokens.clusters is None:
         return {"lm_head.weight": f"{table}.weight"} if config.tie_word_embeddings else {}

@@ -166,7 +166,7 @@ def _first(x: Tensor, mask: Tensor | None) -> Tensor:
 
 @dataclass
 class ClassifierOutput(SequenceClassifierOutput):
-    """What transformers' classifiers return, and more.
+    """Outputs of transformers' classifiers, and more.
 
     Attributes:
         parts: (b, 2, num_labels) the logits of a model's two parts, wide and deep, if it has them.
@@ -229,7 +229,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         self.post_init()
 
     def tables(self) -> list[nn.Embedding]:
-        """Return those of n-grams and, with a wide part, that of tokens.
+        """Tables of n-grams and, with a wide part, that of tokens.
 
         Adam's momentum moves a rare token's vector about seven times as far each time it is read, and rare tokens tell
         training documents apart.

@@ -85,7 +85,7 @@ class LongspanForDocumentPairs(LongspanForSequenceClassification):
 
 
 def compared(u: Float[Tensor, "b p"], v: Float[Tensor, "b p"]) -> Float[Tensor, "b 4*p"]:
-    """Return what the classifier reads of two vectors: [u, v, |u - v|, u ⊙ v]."""
+    """The classifier's input from two vectors: [u, v, |u - v|, u ⊙ v]."""
     return torch.cat((u, v, (u - v).abs(), u * v), 1)
 
 

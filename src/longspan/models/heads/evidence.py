@@ -58,7 +58,7 @@ class EvidenceSettings(HeadSettings):
 
 @dataclass
 class EvidenceOutput(ModelOutput):
-    """What `LongspanForEvidence` returns.
+    """Outputs of `LongspanForEvidence`.
 
     Attributes:
         loss: the binary cross-entropy, a scalar, if there are labels.

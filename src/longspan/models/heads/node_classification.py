@@ -47,7 +47,7 @@ class NodeClassificationSettings(HeadSettings):
 
 @dataclass
 class NodeLabels(TokenClassifierOutput):
-    """What transformers' token classifiers return, and more.
+    """Outputs of transformers' token classifiers, and more.
 
     Attributes:
         plain_loss: the loss of labels alone and without smoothing, where training has more; no gradient.
@@ -162,7 +162,7 @@ def _twice(each: Any) -> Any:
 
 
 def _inconsistency(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Return how far probabilities of two readings (2b, t, classes) are from what both together are sharpened to."""
+    """Distance of the probabilities of two readings (2b, t, classes) from their sharpened mean."""
     shares = scores.softmax(-1).unflatten(0, (2, -1))
     with torch.no_grad():
         sharp = shares.mean(0).square()

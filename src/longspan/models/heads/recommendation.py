@@ -110,7 +110,7 @@ class RecommendationSettings(HeadSettings):
 
 @dataclass
 class RecommendationOutput(ModelOutput):
-    """What `LongspanForRecommendation` returns.
+    """Outputs of `LongspanForRecommendation`.
 
     Attributes:
         loss: a scalar, if there are labels.
@@ -193,7 +193,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         return self.recommender.personal
 
     def tables(self) -> list[nn.Embedding]:
-        """Return those of n-grams, and the vectors of users and entities, of which a step reads few."""
+        """Tables of n-grams, and the vectors of users and entities, of which a step reads few."""
         own = {"users", "entities"}
         found = [
             module
@@ -212,7 +212,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         subcategory_ids: Tensor | None = None,
         entity_ids: Tensor | None = None,
     ) -> Tensor:
-        """Return what `news_vectors` may be: a vector for each of the news, (n, dim).
+        """Vectors for `news_vectors`: one for each of the news, (n, dim).
 
         Where they depend on the user (`personal`), it is what can be said without one, (n, t, k), padded to the longest
         title of the batch. Raises UserError for missing fields, and for those that the configuration does not know.
@@ -311,7 +311,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         )
 
     def count_items(self, labels: Tensor) -> Tensor:
-        """Return how many items the loss of these labels is a mean over, as `num_items_in_batch` counts them."""
+        """Number of items that the loss of these labels is a mean over, as `num_items_in_batch` counts them."""
         return count_items(self.config.head.recommendation_loss, labels)
 
     def init_user_state(self, batch_size: int, user_ids: Int[Tensor, " b"] | None = None) -> MixerStates:

@@ -138,7 +138,7 @@ class Seq2SeqSettings(HeadSettings):
 
 @dataclass
 class LongspanSeq2SeqLMOutput(Seq2SeqLMOutput):
-    """What transformers' encoder-decoder models return, and more.
+    """Outputs of transformers' encoder-decoder models, and more.
 
     Attributes:
         losses: (b, t) nats of each label, without smoothing.
@@ -212,7 +212,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         return self.longspan
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """Return which weights are tied to which; see transformers, where `tie_word_embeddings` switches all ties."""
+        """Tied weights by name; see transformers, where `tie_word_embeddings` switches all ties."""
         if all_submodels:
             expanded: dict[str, str] = super().get_expanded_tied_weights_keys(all_submodels=True)
             return expanded
@@ -245,7 +245,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         return resized
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Return what the decoder reads to predict `labels` (b, t), as collators of transformers ask for it."""
+        """Decoder input that predicts `labels` (b, t), as collators of transformers ask for it."""
         return self._behind_start(labels)[0]
 
     def read_source(self, encoded: Tensor, mask: Tensor | None = None, source_ids: Tensor | None = None) -> MixerStates:
@@ -373,7 +373,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         return losses, uniform
 
     def _source(self, encoded: Any, mask: Tensor | None, ids: Tensor | None) -> Source | None:
-        """Return what is needed of a source to copy from it; None without `copy`."""
+        """Source to copy from; None without `copy`."""
         if self.copying is None:
             return None
         if ids is None:
@@ -383,7 +383,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         return self.copying.read(encoded, ids, mask if mask is None or mask.is_floating_point() else mask.bool())
 
     def _behind_start(self, labels: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return what the decoder reads to predict `labels` (b, t), and where; None means everywhere."""
+        """Decoder input that predicts `labels` (b, t), and its mask; None means everywhere."""
         check_token_labels("labels", labels, (labels.shape[0], labels.shape[-1]))
         start = getattr(self.config, "decoder_start_token_id", None)
         start = getattr(self.config, "bos_token_id", None) if start is None else start

@@ -73,7 +73,7 @@ class TokenClassificationSettings(HeadSettings):
 
 @dataclass
 class TokenLabels(TokenClassifierOutput):
-    """What transformers' token classifiers return, and more.
+    """Outputs of transformers' token classifiers, and more.
 
     Attributes:
         tags: (b, t) the labels of the best sequence; only outside training.

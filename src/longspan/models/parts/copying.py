@@ -56,7 +56,7 @@ class CopyAttention(nn.Module):
     def read(
         self, encoded: Float[Tensor, "b m d"], ids: Int[Tensor, "b m"], mask: Shaped[Tensor, "b m"] | None
     ) -> Source:
-        """Return what is kept of a source, of the encoder's outputs and its tokens."""
+        """Keys of a source, from the encoder's outputs, with its tokens and mask."""
         mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
         return Source(self.key(encoded), ids, mask)
 

@@ -1,4 +1,4 @@
-"""Which words of a question occur where in a document: term weighting as in BM25, with weights that are learned."""
+"""Matches of a question's words in a document: term weighting as in BM25, with weights that are learned."""
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -55,7 +55,7 @@ class LexicalMatch(nn.Module):
 
     @property
     def features(self) -> int:
-        """How many numbers there are for each part."""
+        """Number of features of each part."""
         return self.heads * len(SPREADS)
 
     def forward(

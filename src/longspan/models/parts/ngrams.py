@@ -66,7 +66,7 @@ class NgramEmbedding(HashedEmbedding):
 
     @property
     def before(self) -> int:
-        """How many tokens before a position its n-grams reach."""
+        """Number of tokens before a position that its n-grams reach."""
         return self.sizes[-1] - 1
 
     def first(self, batch_size: int, device: torch.device) -> Int[Tensor, "b w"]:

@@ -49,7 +49,7 @@ def ranking_loss(name: str, scores: Tensor, labels: Tensor, num_items_in_batch: 
 
 
 def count_items(name: str, labels: Tensor) -> Tensor:
-    """Return how many items the loss called `name` is the mean over: clicked candidates, all of them, or pairs."""
+    """Number of items that the loss called `name` is the mean over: clicked candidates, all of them, or pairs."""
     clicked, skipped = _sides(labels)
     if name == "softmax":
         return clicked.sum()

@@ -8,7 +8,7 @@ from longspan.models.heads.classification import Pooling
 
 
 class StreamedPooling:
-    """What `Pooling` gives for a sequence, of which segments are added one after the other.
+    """`Pooling` for a sequence whose segments are added one after the other.
 
     A softmax-weighted mean has the state (m, s, a): the largest logit, Σ exp(z - m), and Σ exp(z - m) x.
 

@@ -23,13 +23,13 @@ _FEATURES_IN_A_ROW = 3
 def first_of_words(
     ids: Int[Tensor, "b t"], begins: Bool[Tensor, " v"], mask: Bool[Tensor, "b t"] | None
 ) -> Bool[Tensor, "b t"]:
-    """Return which tokens are the first of a word: those that begin one, and each row's first real token."""
+    """First tokens of words: those that begin one, and each row's first real token."""
     real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
     return real & (begins[ids] | (real.cumsum(1) == 1))
 
 
 class WordCharacters(nn.Module):
-    """What a word looks like, for each of its tokens: hashed beginnings, endings, and the word as a whole.
+    """Spelling of a word, for each of its tokens: hashed beginnings, endings, and the word as a whole.
 
     v(w) = Σ_{n ≤ 5} (E[h(first n of w)] + E[h(last n of w)]) + E[h(w)] + E[h(lower(w))] + E[h(shape(w))]
 

@@ -1,4 +1,4 @@
-"""What reads items and users in models that recommend, all of one class and one contract.
+"""Encoders of items and users in models that recommend, all of one class and one contract.
 
 A recommender is a `Recommender` (`longspan.models.recommenders.base`). Each is found by its name: the file of that name
 has a class of that name in CamelCase, and nothing has to be registered. One outside this package is named by its dotted

@@ -1,4 +1,4 @@
-"""What recommenders with layers of any mixers have in common."""
+"""Shared part of recommenders with layers of any mixers."""
 
 import copy
 from abc import abstractmethod

@@ -1,4 +1,4 @@
-"""What every recommender is and can do: the one interface that the model, training and tools rely on.
+"""Base class of recommenders: the one interface that the model, training and tools rely on.
 
 A recommender is a `Recommender` that implements
 
@@ -117,7 +117,7 @@ class Recommender(nn.Module, ABC):
         return False
 
     def empty_state(self, user_ids: Int[Tensor, " b"], dtype: torch.dtype) -> Any:
-        """Return what it remembers before the first click: tensors with the batch first."""
+        """State before the first click: tensors with the batch first."""
         raise NotImplementedError(f"{type(self).__name__} declares that it streams, and must implement empty_state")
 
     def advance(
@@ -143,7 +143,7 @@ class Recommender(nn.Module, ABC):
 
     @property
     def name(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         return type(self).__name__.lower()
 
     @classmethod

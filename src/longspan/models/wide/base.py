@@ -1,4 +1,4 @@
-"""What every wide part of a model is: `WidePart`."""
+"""Base class of the wide parts of models: `WidePart`."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class WidePart(nn.Module, ABC):
-    """What a model knows by counting: fitted before its network is trained, and combined with it.
+    """Counts of a model: fitted before its network is trained, and combined with it.
 
     It consists of buffers. As parameters, transformers would have optimizers change them once they come from a file.
     """
@@ -17,7 +17,7 @@ class WidePart(nn.Module, ABC):
         """Forget everything: the model says what its network says."""
 
     def size(self) -> int:
-        """Return how many numbers it consists of."""
+        """Number of values in its buffers."""
         return sum(map(Tensor.numel, self.buffers()))
 
     def own(self) -> Sequence[str]:

@@ -33,7 +33,7 @@ class Places(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a cache says at each position.
+    """Predictions of a cache at each position.
 
     Attributes:
         probabilities: `(b, n, s)` of the target with each of s sharpnesses, or `(b, n, s, v)` of all tokens; 0 where

@@ -99,9 +99,14 @@ def fold_of(ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None, fo
 
 
 class NgramShares(NamedTuple):
-    """What n-grams of a document add to the logits: of n occurrences each, the tokens from `begin` (n,) to before `end`
-    (n,), their `hash` (n,), equal for the same tokens, `number` (n,), the same within the document and small, and
-    `logits` (n, c). Parts of a token have the hash and the number of it."""
+    """Shares of n occurrences of n-grams of a document in the logits.
+
+    Attributes:
+        begin, end: (n,) the first token of each, and the one after its last.
+        hash: (n,) equal for the same tokens; parts of a token have its hash.
+        number: (n,) likewise, small and only within the document.
+        logits: (n, c) the shares.
+    """
 
     begin: Tensor
     end: Tensor
@@ -110,8 +115,7 @@ class NgramShares(NamedTuple):
     logits: Tensor
 
     def of_tokens(self, length: int) -> Float[Tensor, "t c"]:
-        """Return what each of `length` tokens adds: n-grams are split evenly among their tokens. The sum is all but the
-        bias."""
+        """Shares of `length` tokens: n-grams are split evenly among their tokens. The sum is all but the bias."""
         size = self.end - self.begin
         found = self.logits.new_zeros(length, self.logits.shape[1])
         for place in range(LONGEST):
@@ -204,7 +208,7 @@ class Wide(WidePart):
         return (found + nn.functional.embedding(places, self.tfidf_weight).float() * shares).sum(1) + self.bias.float()
 
     def ngrams(self, ids: Int[Tensor, " t"]) -> NgramShares:
-        """Return what each known n-gram of a document without padding adds to the logits, wherever it occurs."""
+        """Shares of each known n-gram of a document without padding in the logits, wherever it occurs."""
         rows = ids.unsqueeze(0)
         hashes = ngram_hashes(rows, None)
         if self.spelling is not None:

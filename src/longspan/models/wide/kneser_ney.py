@@ -74,7 +74,7 @@ class KneserNey(nn.Module):
 
     @property
     def before(self) -> int:
-        """How many tokens before a target its n-grams reach."""
+        """Number of tokens before a target that its n-grams reach."""
         return len(self.sizes)
 
     def contexts(self, ids: Int[Tensor, "b t"], document_ids: Int[Tensor, "b t"] | None = None) -> Int[Tensor, "b t c"]:
@@ -125,7 +125,7 @@ class KneserNey(nn.Module):
         return found
 
     def reliability(self, contexts: Int[Tensor, "*n c"]) -> Float[Tensor, "*n f"]:
-        """Return how reliable the counts of each context are, f = 2 * before: ln(1 + c(h)), and γ(h), of each length.
+        """Reliability of the counts of each context, f = 2 * before: ln(1 + c(h)), and γ(h), of each length.
 
         Together they tell which contexts were seen, how often, and how many different tokens followed.
         """
@@ -145,7 +145,7 @@ class KneserNey(nn.Module):
 
 
 def _places(keys: Int[Tensor, " g"], wanted: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
-    """Return how many of the keys, in increasing order, are below each wanted one."""
+    """Number of keys, in increasing order, below each wanted one."""
     if not exporting():
         return torch.searchsorted(keys, wanted)
     # ONNX has no such operator: a bisection, one step for each binary digit.

@@ -22,7 +22,7 @@ _NEVER = -30.0
 
 @dataclass(frozen=True)
 class Read:
-    """What a mixture knows of some positions.
+    """Inputs of a mixture at some positions.
 
     Attributes:
         contexts: `(b, n, c)` the nodes of the n-grams that end there.
@@ -65,16 +65,16 @@ class Mixture(WidePart):
 
     @property
     def evidence_size(self) -> int:
-        """How many numbers the weights depend on."""
+        """Number of values that the weights depend on."""
         return 2 * self.counts.before + 2 * bool(self.cache) + self.dim
 
     @property
     def remembers(self) -> int:
-        """How many positions have to be remembered."""
+        """Number of positions to remember."""
         return max(self.cache, self.counts.before - 1)
 
     def nothing_before(self, hidden: Float[Tensor, "b t d"]) -> dict[str, Tensor]:
-        """Return what is remembered before the first position of rows like these."""
+        """State before the first position of rows like these."""
         b, m = len(hidden), self.remembers
         outputs = {"outputs": hidden.new_zeros(b, m, self.dim)} if self.cache else {}
         return {"ids": torch.full((b, m), NOTHING, device=hidden.device), **outputs}
@@ -82,7 +82,7 @@ class Mixture(WidePart):
     def to_remember(
         self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None, hidden: Float[Tensor, "b t d"]
     ) -> dict[str, Tensor]:
-        """Return what has to be remembered of positions: `ids` (b, t), and their `outputs` (b, t, d)."""
+        """State of positions to remember: `ids` (b, t), and their `outputs` (b, t, d)."""
         outputs = {"outputs": nn.functional.normalize(hidden.detach(), dim=-1)} if self.cache else {}
         return {"ids": ids if mask is None else torch.where(mask, ids, NOTHING), **outputs}
 
@@ -94,7 +94,7 @@ class Mixture(WidePart):
         where: Int[Tensor, " n"],
         document_ids: Int[Tensor, "b t"] | None = None,
     ) -> Read:
-        """Return what is known at the positions `where` of these.
+        """Inputs at the positions `where` of these.
 
         Args:
             hidden: The network's outputs.
@@ -184,7 +184,7 @@ class Gate(nn.Module):
 
 
 def log_weights(evidence: Float[Tensor, "*n e"], tensors: Sequence[Tensor]) -> Float[Tensor, "*n k"]:
-    """Return what a `Gate` with these tensors, in the order of its buffers, returns."""
+    """Output of a `Gate` with these tensors, in the order of its buffers."""
     mean, deviation, inner, inner_bias, outer, outer_bias = tensors
     hidden = nn.functional.linear((evidence.float() - mean) / deviation, inner, inner_bias).relu()
     scores = nn.functional.linear(hidden, outer, outer_bias)

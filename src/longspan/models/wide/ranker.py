@@ -23,7 +23,7 @@ _TINY = 1e-12
 
 
 class Titles(NamedTuple):
-    """What counts need of n titles.
+    """Counts of the words of n titles.
 
     Attributes:
         words: `(n, t)` the words of each, each counted once, in increasing order; where `amounts` are 0, nothing.
@@ -104,7 +104,7 @@ class Ranker(WidePart):
         return torch.from_numpy(np.where(known, ticks, NEVER))
 
     def titles(self, input_ids: Int[Tensor, "n t"], mask: Tensor | None = None) -> Titles:
-        """Return what is needed of titles, whose tokens are real where `mask` is not 0."""
+        """Counts of the words of titles, whose tokens are real where `mask` is not 0."""
         words, nothing = self.token_words[input_ids], len(self.idf)
         known = self.idf[words] > 0
         known = known if mask is None else known & mask.bool()

@@ -1,4 +1,4 @@
-"""What messages call files and their rows: `named` and `row_of`."""
+"""Names of files and their rows in messages: `named` and `row_of`."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ IN_MEMORY = "longspan_in_memory"
 
 
 def named(path: Path | str) -> str:
-    """Return what messages call a file: its name, or "the DataFrame" for a copy of one."""
+    """Name of a file in messages, or "the DataFrame" for a copy of one."""
     path = Path(path)
     return f"the {path.stem}" if is_copy(path) else printable(path.name)
 

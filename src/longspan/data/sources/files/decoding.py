@@ -64,7 +64,7 @@ def broken(encoding: str) -> str:
 
 
 def mend(encoding: str) -> str:
-    """Return what to do about text that is not in the encoding."""
+    """Remedy for text that is not in the encoding."""
     if encoding == AUTO:
         return "save the file as UTF-8, or set data.encoding to the name of its encoding"
     return (

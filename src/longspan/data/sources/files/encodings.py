@@ -112,7 +112,7 @@ def _decodes(opened: Opened, encoding: str) -> bool:
 
 
 def _utf8_characters(opened: Opened) -> tuple[int, int]:
-    """Return how many characters beyond ASCII are UTF-8, and how many bytes are not."""
+    """Number of characters beyond ASCII that are UTF-8, and number of bytes that are not."""
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     valid = invalid = 0
     for chunk in _chunks(opened):

@@ -47,7 +47,7 @@ def expand(path: Path | str) -> Path:
 
 
 def examine(path: Path, setting: str = "") -> os.stat_result:
-    """Return what the file system says about a regular file or a folder, links followed.
+    """File status of a regular file or a folder, links followed.
 
     Args:
         path: The file or folder.

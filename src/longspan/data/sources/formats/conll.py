@@ -106,7 +106,7 @@ def _until_word(lines: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What tells comments from words whose first character is "#".
+    """Layout that separates comments from words whose first character is "#".
 
     Attributes:
         universal: Whether every line that begins with "#" is a comment.

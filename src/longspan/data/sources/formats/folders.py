@@ -137,7 +137,7 @@ class Documents(NamedTuple):
 
 
 def list_texts(root: Path, files: Sequence[Listed], media: type[Media] | None = None) -> Documents:
-    """Return which of a folder's files are documents, or media of a kind.
+    """Files of a folder that are documents, or media of a kind.
 
     Raises:
         UserError: No files found, or one cannot be read.

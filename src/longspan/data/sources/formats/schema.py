@@ -50,7 +50,7 @@ def check_delimiter(delimiter: str) -> None:
 
 @dataclass(frozen=True)
 class Schema:
-    """What to read from a source.
+    """Columns to read from a source.
 
     Attributes:
         columns: The columns.
@@ -89,7 +89,7 @@ class Schema:
         return column.sources(self.names[column.name])
 
     def given(self, name: str, cell: Any) -> Any:
-        """Return what stands in a table for something in memory, in the column of the source that is called `name`."""
+        """Cell of a table for a value in memory, in the source's column `name`."""
         for column in self.columns:
             if self.names[column.name] == name:
                 return column.given(cell)
@@ -231,7 +231,7 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
 
 
 def schema_of(columns: Sequence[Column], config: Any) -> Schema:
-    """Return what to read, according to the settings.
+    """Schema according to the settings.
 
     Raises:
         UserError: A setting is empty, or two settings name the same column.

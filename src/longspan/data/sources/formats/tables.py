@@ -159,12 +159,12 @@ def first_row(path: Path, schema: Schema) -> list[str]:
 
 
 def _hint(path: Path, schema: Schema, delimiter: str, fields: list[str]) -> str:
-    """Return what to do about a file that lacks a column, as its first rows suggest; an empty text if they do not."""
+    """Remedy for a file that lacks a column, as its first rows suggest; an empty text if they do not."""
     return _other_delimiter(path, schema, delimiter) or _no_header(fields, schema)
 
 
 def _other_delimiter(path: Path, schema: Schema, delimiter: str) -> str:
-    """Return what to do about another separator, if the first rows have one; an empty text otherwise."""
+    """Remedy for another separator, if the first rows have one; an empty text otherwise."""
     first = _first_rows(path, schema, delimiter)[0]
     for separator, setting in _SETTINGS.items():
         rows = _first_rows(path, schema, separator)
@@ -178,8 +178,7 @@ def _other_delimiter(path: Path, schema: Schema, delimiter: str) -> str:
 
 
 def _no_header(fields: list[str], schema: Schema) -> str:
-    """Return what to do about a header that looks like data, or about columns that need a header; else an empty
-    text."""
+    """Remedy for a header that looks like data, or for columns that need a header; else an empty text."""
     columns = [column for column in schema.columns if column.required]
     if not schema.header:
         named = [f"data.{column.setting}" for column in columns if not schema.names[column.name].isdigit()]

@@ -11,7 +11,9 @@ ORDERS = ("rows", "both", "hilbert")
 """Scan orders: rows from the top, the same and then in reverse, and a Hilbert curve."""
 CHANNELS = {"rgb": 3, "grey": 1}
 _MODES = {"rgb": "RGB", "grey": "L"}
-_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I", "F")
+_BITS_PER_SAMPLE = 258
+"""Tag of TIFF files."""
 
 
 def image_of(values: Any) -> Image.Image:
@@ -43,27 +45,63 @@ def image_of(values: Any) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(array, np.uint8))
 
 
+def upright(image: Image.Image) -> Image.Image:
+    """Return an image turned as its EXIF data say, with 8 bits for each number, in a mode that converts to RGBA.
+
+    Of numbers with more bits, the upper 8 are kept. Whole numbers of 32 bits are taken for 16 bits, unless none is
+    above 255. Floats are from 0 to 1.
+
+    Raises:
+        ValueError: Numbers are out of range.
+    """
+    bits, image = _bits(image), ImageOps.exif_transpose(image)
+    if image.mode == "La":
+        return image.convert("LA")
+    if image.mode not in _DEEP:
+        return image
+    array, transparent = np.asarray(image), image.info.get("transparency")
+    if image.mode == "F":
+        return image_of(array)
+    array = array.astype(np.int64)
+    bits = bits or (8 if array.max() <= 255 else 16)
+    if array.min() < 0 or array.max() >= 1 << bits:
+        raise ValueError(f"whole numbers outside 0 to {(1 << bits) - 1:,}")
+    shown = array >> (bits - 8)
+    return Image.fromarray(np.where(array == transparent, 255, shown).astype(np.uint8))
+
+
+def _bits(image: Image.Image) -> int:
+    """Return the bits of an image's numbers, as its file says; 0 if they are whole numbers of 32 bits."""
+    if image.format == "TIFF":
+        bits = int(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))[0])  # type: ignore[attr-defined]
+        return bits if bits < 32 else 0
+    # Pillow reads 16 bits of these as 32.
+    return 0 if image.mode == "I" and image.format not in ("PNG", "PPM") else 16
+
+
 def pixels(image: Image.Image, colour: str, max_side: int) -> np.ndarray:
     """Return an image as (h, w, channels) uint8, turned as its EXIF data say and at most `max_side` high and wide.
 
-    Larger ones are scaled down in proportion. What is transparent shows white. Of 16 bits, the upper 8 are kept.
+    Larger ones are scaled down in proportion. What is transparent shows white. For more than 8 bits, see `upright`.
 
     Args:
         image: The image.
         colour: "rgb" for 3 channels, "grey" for 1.
         max_side: The largest height and width.
+
+    Raises:
+        ValueError: Its numbers are out of range.
     """
     # JPEG files decode at a fraction of their size, which is faster.
     image.draft(None, (2 * max_side, 2 * max_side))
-    image = ImageOps.exif_transpose(image)
-    if image.mode in _DEEP:
-        image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
-    elif image.mode == "F":
-        image = image_of(np.asarray(image))
-    elif image.has_transparency_data:
+    image = upright(image)
+    if image.has_transparency_data:
         opaque = Image.new("RGBA", image.size, "white")
         opaque.alpha_composite(image.convert("RGBA"))
         image = opaque
+    elif image.mode == "LAB":
+        # It has no conversion to grey levels.
+        image = image.convert("RGB")
     image = image.convert(_MODES[colour])
     scale = max_side / max(image.size)
     if scale < 1:

@@ -18,7 +18,7 @@ class Picture(Media):
 
     A cell is a path, an array as `longspan.ops.images.image_of` takes it, an image of Pillow (in memory), or an object:
     {"path"}, {"bytes"} or {"array"}, as in data sets of the Hub. The value has the keys "path" and "bytes", one of
-    which is None. Arrays become the bytes of a PNG file with 8 bits.
+    which is None. Arrays and images of Pillow become the bytes of a file with the same pixels.
     """
 
     kind = "an image: a path, an array, or an object with either"
@@ -40,7 +40,7 @@ class Picture(Media):
         if not image and getattr(cell, "ndim", 0) < 2:
             return cell
         try:
-            content, problem = _png(cell), None
+            content, problem = _file(cell), None
         except (ValueError, TypeError, OSError) as error:
             content, problem = None, str(error)
         return {"path": None, "bytes": content, "problem": problem}
@@ -73,7 +73,7 @@ class Picture(Media):
             import numpy as np
 
             try:
-                return {"path": None, "bytes": _png(np.asarray(array))}
+                return {"path": None, "bytes": _file(np.asarray(array))}
             except ValueError as error:
                 raise self._bad_cell(str(error) if len(str(error)) < 60 else described(array)) from None
         if path is None:
@@ -90,17 +90,22 @@ class Picture(Media):
         return 0 if value is None else len(value["bytes"] or b"")
 
 
-def _png(given: Any) -> bytes:
-    """Return an image or an array as the bytes of a PNG file."""
-    import numpy as np
-    from PIL import Image, ImageOps
+#: Modes of TIFF files that PNG files lack, and modes of no file, with one that has the same pixels.
+_TIFF = ("CMYK", "LAB", "PA", "YCbCr")
+_OTHERS = {"RGBa": "RGBA", "RGBX": "RGB", "HSV": "RGB"}
 
-    from longspan.ops.images import image_of
 
-    image = ImageOps.exif_transpose(given) if isinstance(given, Image.Image) else image_of(given)
-    if image.mode not in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"):
-        # PNG files have no others.
-        image = image_of(np.asarray(image)) if image.mode == "F" else image.convert("RGB")
+def _file(given: Any) -> bytes:
+    """Return an image or an array as the bytes of a file that is read as the same pixels."""
+    from PIL import Image
+
+    from longspan.ops.images import image_of, upright
+
+    image = upright(given) if isinstance(given, Image.Image) else image_of(given)
+    image = image.convert(_OTHERS.get(image.mode, image.mode))
     file = io.BytesIO()
-    image.save(file, "PNG", compress_level=1)
+    if image.mode in _TIFF:
+        image.save(file, "TIFF")
+    else:
+        image.save(file, "PNG", compress_level=1)
     return file.getvalue()

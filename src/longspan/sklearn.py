@@ -27,7 +27,7 @@ from longspan.verbs.trained import Predictions, TrainedRun, load
 
 
 class _Estimator(BaseEstimator):
-    """What the estimators share: a recipe that `fit` trains in a temporary run folder, which a pickle contains."""
+    """Shared part of the estimators: a recipe that `fit` trains in a temporary run folder, which a pickle contains."""
 
     #: The recipe that is trained unless another is named.
     default: ClassVar[str]

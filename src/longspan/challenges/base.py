@@ -22,7 +22,7 @@ class Data(ABC):
 
     @abstractmethod
     def size(self, split: str) -> int | None:
-        """Return how many examples `rows` gives; None if only reading them tells."""
+        """Number of examples that `rows` gives; None if only reading them tells."""
 
     @abstractmethod
     def rows(self, split: str) -> Iterator[Row]:
@@ -118,7 +118,7 @@ def stream(seed: int, *names: str) -> random.Random:
 
 
 def asked(sizes: Mapping[str, int], split: str, there: int) -> int:
-    """Return how many of the examples there are in a split to write; raise UserError if it has fewer than asked for."""
+    """Number of a split's examples to write; raise UserError if it has fewer than asked for."""
     size = sizes.get(split, there)
     if size > there:
         raise UserError(

@@ -89,7 +89,7 @@ def matched(source: random.Random) -> Iterator[tuple["Drawing", "Drawing"]]:
 
 
 def _places(drawing: "Drawing") -> tuple[int, ...]:
-    """Return how far the circles are from each other and from the middle, rounded."""
+    """Distances of the circles from each other and from the middle, rounded."""
     import numpy as np
 
     begins, ends = drawing.circles - drawing.image.shape[0] / 2

@@ -12,7 +12,7 @@ from longspan.machine.printing import json_text, printable_lines
 
 
 def width(out: TextIO) -> int:
-    """Return how many characters lines of lists and pages have: at most 100, and no more than a terminal shows."""
+    """Characters in a line of lists and pages: at most 100, and no more than a terminal shows."""
     from longspan.report.wrapping import WIDTH
 
     return min(WIDTH, shutil.get_terminal_size().columns) if out.isatty() else WIDTH

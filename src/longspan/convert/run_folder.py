@@ -158,7 +158,7 @@ _STARTS = {"zeros": "as zeros that are seen", "empty": "empty"}
 
 @dataclass(frozen=True)
 class Conversion(Result):
-    """What was converted.
+    """Result of a conversion.
 
     Attributes:
         checkpoint: Path of the checkpoint.
@@ -193,7 +193,7 @@ class Conversion(Result):
     start: str
 
     def summary(self) -> str:
-        """Return what `longspan convert` prints."""
+        """Summary that `longspan convert` prints."""
         attention = [f"{count(self.memory)} positions of memory, which starts {_STARTS[self.start]}"]
         attention += ["every position sees as many"] if self.same_length else []
         attention += [f"distances up to {count(self.clamp)}"] if self.clamp else []

@@ -103,7 +103,7 @@ class Source:
         return tensor.float()
 
     def count(self, pattern: str) -> int:
-        """Return how many weights have the names `pattern` with 0, 1, ... in place of {}."""
+        """Number of weights with the names `pattern` with 0, 1, ... in place of {}."""
         return next(number for number in itertools.count() if pattern.format(number) not in self.tensors)
 
     def _find(self, name: str) -> Tensor:

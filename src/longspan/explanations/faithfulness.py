@@ -19,7 +19,7 @@ SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """What deletions change, each a mean over `SHARES`.
+    """Effects of deletions, each a mean over `SHARES`.
 
     Attributes:
         comprehensiveness: How much the share (`Question.share`) falls without the positions of the highest scores; more

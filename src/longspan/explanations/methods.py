@@ -1,4 +1,4 @@
-"""How much each position speaks for the number that a model gives an example: `METHODS`.
+"""Scores of positions for the number that a model gives an example: `METHODS`.
 
 Scores are positive where a position raises the number; weights say nothing of it. Each method takes a `Question` and
 returns (t,) float32 on the CPU, zero at padding.
@@ -45,7 +45,7 @@ def gradient(question: Question) -> Float[Tensor, " t"]:
 
 
 def occlusion(question: Question) -> Float[Tensor, " t"]:
-    """Return what removing windows changes, from coarse ones to fine ones where they matter, for each position of them.
+    """Changes by removing windows, from coarse ones to fine ones where they matter, for each position of them.
 
     The example is read again without each of 32 windows; those with the largest effects are cut in four, and so on
     until they have two positions. Cost: about 32 + 48·log₄(t/64) forward passes.

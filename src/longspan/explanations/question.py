@@ -1,4 +1,4 @@
-"""What is to be explained: a number that a model gives one example, `Question`."""
+"""Number to explain, that a model gives one example: `Question`."""
 
 import functools
 import itertools
@@ -73,12 +73,12 @@ class Question:
 
     @property
     def lengths(self) -> list[int]:
-        """How many of the model's positions each sequence has: fewer than are read where the embeddings join some."""
+        """Number of the model's positions of each sequence: fewer than are read where the embeddings join some."""
         return [real.shape[1] for real in self._each_real()]
 
     @property
     def real(self) -> Bool[Tensor, " t"]:
-        """Which of the positions are real, on the CPU."""
+        """Mask of the real positions, on the CPU."""
         return torch.cat(self._each_real(), 1)[0].cpu()
 
     @functools.cached_property

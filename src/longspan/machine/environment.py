@@ -49,7 +49,7 @@ def _processor() -> str:
 
 
 def _matmul_precision() -> str:
-    """Return how exact float32 products are to be: "highest", "high" or "medium"; else as set for this device."""
+    """Precision of float32 products: "highest", "high" or "medium"; else as set for this device."""
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices and copies memory: `measured_rates`."""
+"""Speed of this machine at multiplying matrices and copying memory: `measured_rates`."""
 
 import statistics
 import time
@@ -19,7 +19,7 @@ _LONGEST = 0.5
 
 @dataclass(frozen=True)
 class Rates:
-    """What a machine does per second with one type of number.
+    """Speed of a machine per second with one type of number.
 
     Attributes:
         operations: multiplications and additions of matrix products.

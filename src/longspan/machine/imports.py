@@ -145,7 +145,7 @@ def load_class(path: str, base: type[T], *, what: str, allow_imports: Iterable[s
 
 
 def _imported(path: str, what: str) -> Any:
-    """Return what is at `path` in an imported module, without running anything; None if there is nothing."""
+    """Value at `path` in an imported module, without running anything; None if there is nothing."""
     module_name, _, name = path.rpartition(".")
     module = sys.modules.get(module_name)
     # A module's own `__getattr__` may import more.

@@ -1,4 +1,4 @@
-"""What the command line sets for its whole process; the library on import changes nothing global."""
+"""Settings of the command line for its whole process; the library on import changes nothing global."""
 
 # Left and right factors. A library chooses its routine by shape: square, one row, a vector, odd sizes, few columns,
 # long sums, and a batch. PyTorch leaves products of less than 16 x 16 x 16 multiplications where they are.

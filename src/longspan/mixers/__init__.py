@@ -37,7 +37,7 @@ _OTHERS = ("aliases", "base", "looks")
 
 @dataclass(frozen=True)
 class Description:
-    """What `longspan list` and `longspan show` print about a mixer.
+    """Description of a mixer that `longspan list` and `longspan show` print.
 
     Attributes:
         name: the name under which it was requested.
@@ -115,7 +115,7 @@ def build(name: str, dim: int, **chosen: Any) -> Mixer:
 
 
 def describe(name: str) -> Description:
-    """Return what `longspan list` and `longspan show` print about a mixer."""
+    """Description of a mixer that `longspan list` and `longspan show` print."""
     kind = load(name)
     docstring = inspect.getdoc(kind) or ""
     able = kind.capabilities

@@ -1,4 +1,4 @@
-"""What every mixer asks of its inputs, in sentences of one form: expected, got, what to do."""
+"""Checks of the inputs of every mixer, with messages of one form: expected, got, what to do."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What both kinds of competing queries share: their parameters, and the choice of bidirectional or causal form."""
+"""Shared part of both kinds of competing queries: parameters, and the choice of bidirectional or causal form."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""What mixers share that write keys and values into a matrix per head, and read it with queries."""
+"""Shared part of mixers that write keys and values into a matrix per head, and read it with queries."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -69,11 +69,11 @@ class FastWeights(Pairwise):
 
     @abstractmethod
     def values(self, x: Tensor) -> Tensor:
-        """Return what each position writes, (b, h, t, e)."""
+        """Values that each position writes, (b, h, t, e)."""
 
     @abstractmethod
     def read(self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
-        """Return what is read of values at each position, (b, h, t, e), and the matrices after the last.
+        """Outputs read from values at each position, (b, h, t, e), and the matrices after the last.
 
         The last `backwards` heads read from the end; `rates` are (b, h, t) or (b, h, t, e). Where x is zero, as at
         padding, keys must be, so that nothing is written.
@@ -110,7 +110,7 @@ class FastWeights(Pairwise):
         return rates.transpose(1, 2) if self.forgetting.channels == 1 else split_heads(rates, self.heads)
 
     def _found(self, x: Tensor, mask: Tensor | None, values: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what each position reads of values, (b, h, t, e), and the matrices after the last."""
+        """Outputs that each position reads of values, (b, h, t, e), and the matrices after the last."""
         return self.read(x, values, self.rates(x, mask), matrix, 0 if self.causal else self.heads // 2)
 
     def _let_through(self, x: Tensor, found: Tensor) -> Tensor:

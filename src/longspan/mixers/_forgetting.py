@@ -85,7 +85,7 @@ class Forgetting(nn.Module):
         return rates if mask is None else rates * mask.unsqueeze(-1).to(dtype)
 
     def operations(self, length: int) -> int:
-        """Return how many operations the products for one row of `length` positions take."""
+        """Number of operations of the products for one row of `length` positions."""
         return sum(2 * length * p.numel() for p in self.input.parameters()) if self.kind == "input" else 0
 
     def _first(self, device: torch.device | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the naive forms share: softmax attention of one query, and forgetting, written out."""
+"""Shared part of the naive forms: softmax attention of one query, and forgetting, written out."""
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ def attend(
     rotary: bool = False,
     alibi: bool = False,
 ) -> Tensor:
-    """Return what a query (d,) gathers from keys and values (m, d), head by head: (d,).
+    """Softmax attention of a query (d,) over keys and values (m, d), head by head: (d,).
 
     `steps` (m,) is how far after the query each key comes, for rotary positions and linear biases.
     """
@@ -44,13 +44,13 @@ def turn(keys: Tensor, steps: Tensor) -> Tensor:
 
 
 def steps_to(places: Tensor, i: int, mask: Tensor | None) -> Tensor:
-    """Return how many real positions each of `places` comes after i in a row with this `mask` (t,)."""
+    """Number of real positions from i to each of `places`, in a row with this `mask` (t,)."""
     count = torch.arange(max(i, int(places.max())) + 1) if mask is None else mask.cumsum(0)
     return count[places] - count[i]
 
 
 def faded(forgetting: Forgetting, x: Tensor) -> Tensor:
-    """Return what each position i of x (t, d) has forgotten of each j before it, Σ_{j<l<=i} f_l, as (heads, i, j)."""
+    """Forgetting at each position i of x (t, d) of each j before it, Σ_{j<l<=i} f_l, as (heads, i, j)."""
     row, rows = x.new_zeros(forgetting.heads, len(x)), []
     for i in range(len(x)):
         # What came before i fades by another f_i.

@@ -202,12 +202,12 @@ class Additive(Mixer):
         return self._at_each_position(x, mask, state) if self.attends else (self.project(self.query, x), state)
 
     def _pooling(self, asking: int, asked: int) -> int:
-        """Return how many operations `_global_key` takes."""
+        """Number of operations of `_global_key`."""
         rows = 4 * self.dim**2 * (1 if self.query_score.shape[1] < self.dim else self.heads)
         return 4 * (asking + asked) * self.dim * self.heads + rows + 4 * self.dim**2
 
     def _telling(self, length: int) -> int:
-        """Return how many operations `_told` takes."""
+        """Number of operations of `_told`."""
         output = 2 * length * self.dim**2
         if self.interaction == "product" and length <= self.dim:
             return output * (3 if self.adds_query and self.value is not None else 2)

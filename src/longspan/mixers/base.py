@@ -1,4 +1,4 @@
-"""What every mixer is, can do and costs: the one interface that models, training and tools rely on.
+"""Base class of mixers: the one interface that models, training and tools rely on.
 
 A mixer is a `Mixer` that implements
 
@@ -52,7 +52,7 @@ SHARES = ("alpha", "beta", "send", "receive", "shares", "lookup", "attention")
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a class of mixers can do.
+    """Abilities of a class of mixers.
 
     Attributes:
         causal: there is a form in which no position sees a later one, chosen by the option `causal`.
@@ -92,7 +92,7 @@ class ContextState(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """How a mixer reads rows of t positions. All numbers are in at least float32.
+    """Weights with which a mixer reads rows of t positions. All numbers are in at least float32.
 
     Attributes:
         weights: by name, (b, n, t), n being heads, slots or channels: none is negative, and padding weighs nothing.
@@ -301,7 +301,7 @@ class Mixer(nn.Module, ABC):
         at: int | None = None,
         structure: Any = None,
     ) -> Look:
-        """Return how rows are read: exactly, without a t x t matrix.
+        """Weights with which rows are read: exactly, without a t x t matrix.
 
         Args:
             x: the rows, as `forward` takes them.
@@ -363,7 +363,7 @@ class Mixer(nn.Module, ABC):
         return tree_map(renewed, state, self.init_state(len(rows)))
 
     def state_size(self, positions: int) -> int:
-        """Return how many numbers one row's state holds after `positions` positions, none of them masked.
+        """Number of values in one row's state after `positions` positions, none of them masked.
 
         This is for states of constant size; mixers whose states grow override it.
         """
@@ -371,19 +371,23 @@ class Mixer(nn.Module, ABC):
 
     @abstractmethod
     def operations(self, length: int) -> int:
-        """Return how many operations (multiplications and additions each count) the matrix products of a forward pass
-        over one row of `length` positions take."""
+        """Number of operations of the matrix products of a forward pass over one row of `length` positions.
+
+        Multiplications and additions each count.
+        """
 
     def context_operations(self, length: int, context_length: int) -> int:
-        """Return how many such operations a forward pass over one row of `length` positions takes that attends to a
-        context of `context_length`; without any positions, those that it takes to read the context."""
+        """Number of such operations of a forward pass that attends to a context of `context_length`.
+
+        Without any positions, those of reading the context.
+        """
         raise NotImplementedError(
             f"{self._name} declares that it takes a context, and must implement context_operations"
         )
 
     @property
     def exact_length(self) -> int | None:
-        """How many positions `step` reads before its outputs depend on where segments end; None if they never do."""
+        """Number of positions that `step` reads before its outputs depend on where segments end; None for no limit."""
         return None
 
     @property
@@ -439,7 +443,7 @@ class Mixer(nn.Module, ABC):
         raise NotImplementedError(f"{self._name} declares that it takes a context, and must implement advance_context")
 
     def weigh_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
-        """Return what `context_weights` does, of which that at padding of x does not matter; inputs are zero there."""
+        """The `context_weights`, except that those at padding of x do not matter; inputs are zero there."""
         raise NotImplementedError(f"{self._name} declares that it has weights, and must implement weigh_context")
 
     def pool_context(self, weights: Tensor, context: Tensor) -> Tensor:
@@ -447,7 +451,7 @@ class Mixer(nn.Module, ABC):
         raise NotImplementedError(f"{self._name} declares that it has weights, and must implement pool_context")
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
-        """Return what `look` does, x being zero at padding; what is shown of padding does not matter.
+        """The result of `look`, x being zero at padding; what is shown of padding does not matter.
 
         `at` (b,) is None for whole rows of a mixer that is not causal. Mixers that read a structure get it as another
         argument of that name, if there is one.
@@ -463,7 +467,7 @@ class Mixer(nn.Module, ABC):
         raise NotImplementedError(f"{self._name} declares that it reads a structure, and must implement mix_along")
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> State:
-        """Return what `init_state` does."""
+        """The state of `init_state`."""
         raise NotImplementedError(f"{self._name} declares that it streams, and must implement empty_state")
 
     def advance(self, x: Tensor, mask: Tensor | None, state: State) -> tuple[Tensor, State]:

@@ -130,7 +130,7 @@ class Bigbird(Pairwise):
         return whole(self._sparse(query, key, value, in_chunks(real, 1, size)), 2, t)
 
     def _sparse(self, query: Tensor, key: Tensor, value: Tensor, in_block: Tensor) -> Tensor:
-        """Return what each position of blocks (b, h, n, block_size, e) gathers from the blocks it sees.
+        """Outputs of the positions of blocks (b, h, n, block_size, e), from the blocks that they see.
 
         `in_block` (b, n, block_size) is True at real positions.
         """

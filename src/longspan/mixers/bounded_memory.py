@@ -156,7 +156,7 @@ class BoundedMemory(Pairwise):
         return y, after
 
     def _through(self, x: Tensor, mask: Tensor | None, state: PrefixMean, value: Tensor) -> tuple[Tensor, PrefixMean]:
-        """Return what each position reads of values (b, t, dim) up to it, and the state after the last."""
+        """Outputs that each position reads of values (b, t, dim) up to it, and the state after the last."""
         query = self.query(x)
         # Keys and values are gathered by the same weights.
         pairs = torch.cat((self.key(x), value), 2)
@@ -206,8 +206,10 @@ class BoundedMemory(Pairwise):
 def _through_prefixes(
     heads: int, before: PrefixMean, query: Tensor, pairs: Tensor, logits: Tensor
 ) -> tuple[Tensor, PrefixMean]:
-    """Return what queries (b, t, d) read at each position from the slots' means over it and all before, (b, t, d), and
-    these means after the last. `pairs` (b, t, 2·d) are keys and values, `logits` (b, t, slots) those of φ."""
+    """Outputs (b, t, d) of queries (b, t, d), from the slots' means up to each position, and the means after the last.
+
+    `pairs` (b, t, 2·d) are keys and values, `logits` (b, t, slots) those of φ.
+    """
     t = query.shape[1]
     size = CHUNK if exporting() else min(CHUNK, t)
     dtype = query.dtype

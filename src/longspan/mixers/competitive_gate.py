@@ -116,7 +116,7 @@ def _gate(
     starts: Tensor | None,
     rates: Tensor | None,
 ) -> tuple[Tensor, CompetitiveGateState]:
-    """Return what gates let through (b, t, d), from logits (b, t, h) and heads (b, t, h, e), and the state after."""
+    """Outputs of gates (b, t, d), from logits (b, t, h) and heads (b, t, h, e), and the state after."""
     # The weight of a position within its own prefix is all that both means need.
     shares, normaliser = softmax_gates(logits, state.normaliser, starts, rates)
     query, last_query = lerp_scan(query, shares, state.query, starts)

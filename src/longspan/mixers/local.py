@@ -18,7 +18,7 @@ from longspan.ops.window.sliding import BLOCK
 
 
 def keys_in_a_window(length: int, radius: int, causal: bool) -> int:
-    """Return how many keys `window_attention` scores for each query of a row, including some that only others see."""
+    """Number of keys that `window_attention` scores for each query of a row, including some that only others see."""
     if radius >= length - 1:
         return length
     reach = radius if causal else 2 * radius

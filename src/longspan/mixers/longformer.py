@@ -97,14 +97,14 @@ class Longformer(Pairwise):
         return first, real.gather(1, first)
 
     def _see_all(self, x: Tensor, real: Tensor, index: Tensor) -> Tensor:
-        """Return what the positions at `index` gather from all real ones, (b, g, dim)."""
+        """Outputs of the positions at `index`, from all real ones, (b, g, dim)."""
         pooled = softmax_pool(x, self._global_logits(x, index), real).unflatten(1, (-1, self.heads))
         value_weight, value_bias = weight_and_bias(self.value_global)
         gathered = torch.einsum("bghd,hed->bghe", pooled, value_weight.unflatten(0, (self.heads, -1))).flatten(2)
         return gathered if value_bias is None else gathered + value_bias
 
     def _see_near(self, x: Tensor, value: Tensor, real: Tensor, index: Tensor, present: Tensor) -> Tensor:
-        """Return what all positions gather from those near them, and from the global ones at `index`, (b, h, t, e)."""
+        """Outputs of all positions, from those near them and the global ones at `index`, (b, h, t, e)."""
         query, key = self._split(self.query(x)), self._split(self.key(x))
         places = index[:, None, :, None].expand(-1, self.heads, -1, key.shape[3])
         everywhere = Shared(key.gather(2, places), value.gather(2, places), present)

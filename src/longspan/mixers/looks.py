@@ -1,4 +1,4 @@
-"""How mixers read rows, for `Mixer.look_at`: weights of poolings, of pairs of positions and of memories that decay.
+"""Weights for `Mixer.look_at`: of poolings, of pairs of positions and of memories that decay.
 
 What a position gathers is linear in the values of all others. So the weights of a position are the gradient of what it
 gathers with respect to values: they take the time and the memory of a forward and a backward pass, whatever the mixer
@@ -125,7 +125,7 @@ def weights_at(
 def kept(
     rates: Float[Tensor, "b h t"], mask: Bool[Tensor, "b t"] | None, at: Int[Tensor, " b"] | None
 ) -> Float[Tensor, "b h t"]:
-    """Return how much of each position up to `at` is left there, where all before it shrinks by exp(-rate) at each.
+    """Share of each position up to `at` that is left there, where all before it shrinks by exp(-rate) at each.
 
     Without `at`, the mean over the real positions; those before a position have nothing of it.
     """
@@ -173,7 +173,7 @@ def left_aligned_values(
 
 
 def _queries(x: Float[Tensor, "b t ..."], mask: Tensor | None, at: Tensor | None) -> Int[Tensor, "b t 1"]:
-    """Return which positions of x read: `at`, or all that are real."""
+    """Positions of x that read: `at`, or all that are real."""
     if at is not None:
         return nn.functional.one_hot(at, x.shape[1]).unsqueeze(2)
     return torch.ones_like(x[:, :, :1], dtype=torch.long) if mask is None else mask.unsqueeze(2).long()

@@ -1,4 +1,4 @@
-"""What `longspan export` returns and prints: `Export` and `summary`."""
+"""Results of `longspan export`: `Export` and `summary`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from longspan.results.scores import Scores
 
 @dataclass(frozen=True)
 class Int8(Result):
-    """What 8 bits cost and gain.
+    """Costs and gains of 8 bits.
 
     Attributes:
         layers: Linear layers in 8 bits.
@@ -32,7 +32,7 @@ class Int8(Result):
 
     @property
     def speedup(self) -> float:
-        """How many times as fast as float32; below 1 it is slower."""
+        """Speed relative to float32; below 1 it is slower."""
         return self.float32_seconds / self.seconds
 
     def to_dict(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Int8(Result):
 
 @dataclass(frozen=True)
 class Export(Result):
-    """What `longspan.export` returns and `export.json` holds.
+    """Result of `longspan.export`, in `export.json`.
 
     Attributes:
         task: Name of the task.
@@ -72,7 +72,7 @@ class Export(Result):
 
 
 def summary(result: Export) -> str:
-    """Return what `longspan export` prints."""
+    """Summary that `longspan export` prints."""
     rows, longest = (max(sizes) for sizes in zip(*result.checked, strict=True))
     reach = "any number of tokens" if result.longest is None else f"1 to {result.longest} tokens"
     model = "the model in 8 bits" if result.int8 else "the model"

@@ -51,7 +51,7 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\([^)]*\)\n*")
 
 @dataclass(frozen=True)
 class HubExport(Export):
-    """What `longspan.export` returns for the format "hub".
+    """Result of `longspan.export` for the format "hub".
 
     Attributes:
         auto_model: Name of the class of transformers that loads the model with its head.
@@ -60,7 +60,7 @@ class HubExport(Export):
     auto_model: str = ""
 
     def summary(self) -> str:
-        """Return what `longspan export --format hub` prints."""
+        """Summary that `longspan export --format hub` prints."""
         return (
             f"written to {self.folder}, where README.md says how to load it:\n\n"
             f"  {self.auto_model}.from_pretrained({self.folder!r}, trust_remote_code=True)\n\n"
@@ -228,7 +228,7 @@ def _code(use: str, auto_model: str) -> str:
 
 
 def _tools(auto_model: str, truncates: bool) -> list[str]:
-    """Return what other tools call, in Markdown."""
+    """Calls of other tools, in Markdown."""
     lines = []
     if auto_model == "AutoModelForCausalLM":
         lines += [

@@ -76,7 +76,7 @@ def save_torch(program: ExportedProgram, path: Path) -> None:
 
 
 def load_torch(path: Path) -> Runner:
-    """Return what runs the program in a file of `save_torch`."""
+    """Function that runs the program in a file of `save_torch`."""
     with quiet():
         return torch.export.load(path).module()
 

@@ -59,7 +59,7 @@ def save_onnx(program: ExportedProgram, path: Path) -> None:
 
 
 def load_onnx(path: Path) -> Runner:
-    """Return what runs the program in a file of `save_onnx`, through onnxruntime on the CPU."""
+    """Function that runs the program in a file of `save_onnx`, through onnxruntime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -75,7 +75,7 @@ def load_onnx(path: Path) -> Runner:
 
 
 def _translations() -> dict[Any, Any]:
-    """Return how operators are written that torch.onnx does not know."""
+    """Translations of operators that torch.onnx does not know."""
     from onnxscript import opset18
 
     # Its signatures have no symbolic values, which is what these functions are given.

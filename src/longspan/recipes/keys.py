@@ -202,7 +202,7 @@ def _every() -> list[Task]:
 
 
 def everywhere(key: str) -> list[tuple[Key, list[str]]]:
-    """What a key, such as "data.path", is in recipes, each time with the names of the tasks where it is that.
+    """Meanings of a key, such as "data.path", in recipes, each with the names of the tasks where it has it.
 
     Raises:
         UserError: No task that comes with longspan has it.
@@ -245,7 +245,7 @@ def meant(key: str, task: Task, table: str = "", also: Iterable[str] = ()) -> st
 
 
 def hint(key: str, task: Task, recipe: str, table: str = "", also: Iterable[str] = ()) -> str:
-    """What to do about a key that there is not, where `recipe` is what to show to see all keys; see `meant`."""
+    """Hint for an unknown key, where `recipe` is what to show to see all keys; see `meant`."""
     if table and (homes := [other for other in TABLES if key in declared(other, task)]):
         return f"it belongs in [{homes[0]}]."
     if found := meant(key, task, table, also):

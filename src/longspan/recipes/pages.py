@@ -1,4 +1,4 @@
-"""What `longspan recipes` and `longspan show RECIPE` print."""
+"""Pages that `longspan recipes` and `longspan show RECIPE` print."""
 
 import dataclasses
 import textwrap
@@ -16,12 +16,12 @@ _WIDTH = 100
 
 
 def entries() -> list[dict[str, Any]]:
-    """Return what is said about each recipe that comes with the package: name, task, description, data."""
+    """Entries of the recipes that come with the package: name, task, description, data."""
     return [_entry(recipes.load(name)) for name in names()]
 
 
 def recipes_page(width: int | None = None) -> str:
-    """Return what `longspan recipes` prints, the recipes of each task together, in lines of at most `width`."""
+    """Page that `longspan recipes` prints, the recipes of each task together, in lines of at most `width`."""
     found = entries()
     longest = max(len(entry["name"]) for entry in found)
     parts = []
@@ -37,7 +37,7 @@ def recipes_page(width: int | None = None) -> str:
 
 
 def describe(recipe: Recipe) -> dict[str, Any]:
-    """Return what is said about a recipe, and its keys with what it holds there, their type, default and meaning."""
+    """Description of a recipe, and its keys with their values in it, their type, default and meaning."""
     return {
         **_entry(recipe),
         "keys": [{**dataclasses.asdict(key), "value": _value(recipe, key)} for key in keys.explained(recipe.task)],
@@ -46,7 +46,7 @@ def describe(recipe: Recipe) -> dict[str, Any]:
 
 
 def recipe_page(recipe: Recipe, source: str, width: int | None = None) -> str:
-    """Return what `longspan show RECIPE` prints: its comment, what it changes, and every key.
+    """Page that `longspan show RECIPE` prints: its comment, what it changes, and every key.
 
     Args:
         recipe: The recipe.
@@ -87,13 +87,13 @@ def recipe_page(recipe: Recipe, source: str, width: int | None = None) -> str:
 
 
 def describe_key(name: str) -> dict[str, Any]:
-    """Return what a key is in recipes, by task where tasks differ. Raises UserError if there is no such key."""
+    """Meaning of a key in recipes, by task where tasks differ. Raises UserError if there is no such key."""
     found = keys.everywhere(name)
     return {"key": name, "in": [{**dataclasses.asdict(key), "tasks": tasks} for key, tasks in found]}
 
 
 def key_page(name: str, width: int | None = None) -> str:
-    """Return what `longspan show TABLE.KEY` prints. Raises UserError if there is no such key."""
+    """Page that `longspan show TABLE.KEY` prints. Raises UserError if there is no such key."""
     parts = []
     for key, tasks in keys.everywhere(name):
         lines = [f"{name}  ({key.type}; default {_shown(key.default)})"]
@@ -113,7 +113,7 @@ def _entry(recipe: Recipe) -> dict[str, Any]:
 
 
 def _value(recipe: Recipe, key: Key) -> Any:
-    """Return what a recipe holds for a key."""
+    """Value of a key in a recipe."""
     if key.table == "data":
         return getattr(recipe.data, key.name)
     if key.table == "model":

@@ -1,4 +1,4 @@
-"""What `longspan show NAME` shows: a mixer, a recipe, or a key of recipes."""
+"""Pages of `longspan show NAME`: a mixer, a recipe, or a key of recipes."""
 
 import dataclasses
 from pathlib import Path
@@ -11,7 +11,7 @@ from longspan.recipes import keys, pages, recipe_files
 
 
 def show(name: str, width: int | None = None) -> tuple[dict[str, Any], str]:
-    """Return what is known about a mixer, a recipe or a key of recipes, and the page about it.
+    """Description of a mixer, a recipe or a key of recipes, and the page about it.
 
     Args:
         name: A mixer, an alias or dotted path of one, a recipe, the path of a TOML file, or a key such as "data.path".

@@ -1,4 +1,4 @@
-"""What a recipe takes from the run that it starts from: `give_way` and `complete`.
+"""Settings that a recipe takes from the run that it starts from: `give_way` and `complete`.
 
 `model.start_from` names a run folder. What the recipe leaves open of the model's shape and of the tokens is then that
 of the run. As an override, it also replaces what the recipe's file says of either, except for parts that the run's

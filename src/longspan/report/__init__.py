@@ -42,7 +42,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], style: str = "s
 
 
 def mixer_table(descriptions: Sequence[Description], width: int = WIDTH) -> str:
-    """Return what `longspan list` prints: for each mixer what it can do, what it is, and its cost."""
+    """Table that `longspan list` prints: abilities, summary and cost of each mixer."""
     longest = max((len(entry.name) for entry in descriptions), default=0) + 2
 
     def line(name: str, text: str) -> str:
@@ -71,7 +71,7 @@ def _abilities(description: Description) -> str:
 
 
 def mixer_page(description: Description) -> str:
-    """Return what `longspan show MIXER` prints."""
+    """Page that `longspan show MIXER` prints."""
     known_as = "" if description.alias_of is None else f", another name for {description.alias_of}"
     options = [
         [name, "(required)" if value is inspect.Parameter.empty else repr(value)]
@@ -89,7 +89,7 @@ def mixer_page(description: Description) -> str:
 def training_summary(
     result: TrainingResult, data_table: str, example: str | None = None, flags: Sequence[str] = ()
 ) -> str:
-    """Return what `longspan train` prints at the end.
+    """Summary that `longspan train` prints at the end.
 
     Args:
         result: The result.
@@ -129,7 +129,7 @@ def scores_table(splits: Mapping[str, Scores], style: str = "simple") -> str:
 
 
 def generation_summary(statistics: Mapping[str, Any]) -> str:
-    """Return what `longspan generate --stats` prints, from ``Statistics.summary``."""
+    """Summary that `longspan generate --stats` prints, from ``Statistics.summary``."""
     early, late = statistics["early_milliseconds"], statistics["late_milliseconds"]
     parts = [
         f"{count(statistics['prompt_tokens'])} tokens of prompt read in {duration(statistics['prompt_seconds'])}",

@@ -20,7 +20,7 @@ _LARGEST = 600.0
 
 
 def arena_summary(result: Arena, style: str = "simple") -> str:
-    """Return what `longspan arena` prints: accuracies by mixer and challenge, for each start, and what runs cost."""
+    """Summary that `longspan arena` prints: accuracies by mixer and challenge, for each start, and costs of runs."""
     parts = []
     for start, words in _STARTS.items():
         if any(run.start == start for run in result.runs):

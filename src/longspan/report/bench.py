@@ -13,7 +13,7 @@ _HEAD = ("mixer", "length", "ms", "spread", "tokens/s", "MiB", "GFLOP/s", "GB/s"
 
 
 def bench_summary(result: Benchmark, style: str = "simple") -> str:
-    """Return what `longspan bench` prints."""
+    """Summary that `longspan bench` prints."""
     rows = [_row(one) for name in result.mixers for one in result.measurements if one.mixer == name]
     said = [f"{one.mixer} at {one.length:,}: {one.left_out}" for one in result.measurements if one.left_out]
     said += [

@@ -9,14 +9,14 @@ from longspan.results.check import Checked, ModelReport
 
 
 def checks_summary(reports: Sequence[ModelReport], style: str = "simple") -> str:
-    """Return what `longspan check` prints: a table for one model, or the deviations of several, and what fails."""
+    """Summary that `longspan check` prints: a table for one model, or the deviations of several, and failures."""
     if len(reports) == 1:
         return "\n\n".join([_table(reports[0], style), *_told(reports[0])])
     return "\n\n".join([deviations(reports, style), *(told for report in reports for told in _told(report))])
 
 
 def checks_list(promises: Mapping[str, str], width: int = WIDTH) -> str:
-    """Return what `longspan check --list` prints: the checks, each with what it promises."""
+    """List that `longspan check --list` prints: the checks, each with its promise."""
     longest = max(map(len, promises)) + 2
     return "\n".join(
         textwrap.fill(promise, width, initial_indent=name.ljust(longest), subsequent_indent=" " * longest)

@@ -7,7 +7,7 @@ from longspan.results import ComparedBaseline, Comparison
 
 
 def comparison_summary(result: Comparison, style: str = "simple") -> str:
-    """Return what `longspan compare` prints: tables, what baselines and parts do, and whether a baseline wins."""
+    """Summary that `longspan compare` prints: tables, scores of baselines and parts, and whether a baseline wins."""
     counted = [row for row in result.baselines if row.error is None]
     scored = {split for row in result.summary for split in row.scores} | {
         split for row in counted for split in row.scores

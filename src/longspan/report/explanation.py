@@ -1,4 +1,4 @@
-"""What `longspan.explain` returns, as a page, as text for a terminal and as JSON: `Explanation`."""
+"""Result of `longspan.explain`, as a page, as text for a terminal and as JSON: `Explanation`."""
 
 import base64
 import dataclasses
@@ -47,7 +47,7 @@ class Piece:
 
 
 def around(text: str, word: Piece, most: int) -> tuple[str, str]:
-    """Return what stands before and after a word, at most so many characters each, without cut words."""
+    """Text before and after a word, at most so many characters each, without cut words."""
     before, after = text[max(0, word.start - most) : word.start], text[word.end : word.end + most]
     if word.start > most and " " in before[:-1]:
         before = "… " + before.split(" ", 1)[1]
@@ -58,7 +58,7 @@ def around(text: str, word: Piece, most: int) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Explanation(Result):
-    """How much each position of an example speaks for what a model says about it.
+    """Scores of an example's positions for a prediction of a model.
 
     Attributes:
         where: The place of the example, such as "reviews.csv, row 17".
@@ -115,7 +115,7 @@ class Explanation(Result):
 
     @property
     def length(self) -> int:
-        """How far `Piece.end` can go."""
+        """Largest value of `Piece.end`."""
         return len(self.text) if self.places == "characters" else len(self.scores)
 
     def _called(self, number: int) -> str:

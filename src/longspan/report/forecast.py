@@ -5,7 +5,7 @@ from longspan.results.forecast import Forecast, RunForecast, Suggestion
 
 
 def forecast_summary(found: Forecast, style: str = "simple") -> str:
-    """Return what `longspan plan` prints: a table, where softmax is cheaper, and settings that fit into memory."""
+    """Summary that `longspan plan` prints: a table, where softmax is cheaper, and settings that fit into memory."""
     key = found.length_key
     headers = ["mixer", *([key] if key else []), "s/step", "tokens/s", "peak memory", "steps", "time", ""]
     rows = [

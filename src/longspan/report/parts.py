@@ -1,4 +1,4 @@
-"""What counts and network of a model do alone and together, for people: `of_model`, `of_mixers`."""
+"""Scores of counts and network of a model, alone and together, for people: `of_model`, `of_mixers`."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What `longspan.write_report` returns, as a page and as text for a terminal: `RunReport` and `ComparisonReport`."""
+"""Results of `longspan.write_report`, as a page and as text for a terminal: `RunReport` and `ComparisonReport`."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,7 +54,7 @@ class Words:
 
 @dataclass(frozen=True)
 class RunReport(Result):
-    """What a report of a run shows.
+    """Content of a report of a run.
 
     Attributes:
         name: The recipe's name.
@@ -92,7 +92,7 @@ class RunReport(Result):
 
 @dataclass(frozen=True)
 class ComparisonReport(Result):
-    """What a report of a comparison shows.
+    """Content of a report of a comparison.
 
     Attributes:
         values: What `comparison.json` holds.
@@ -212,7 +212,7 @@ _SPLITS = ("train", "validation", "test")
 
 
 def _parts(report: RunReport) -> Table:
-    """Return what counts and network score, where a model has both."""
+    """Scores of counts and network, where a model has both."""
     rows = []
     for split, details in (
         ("validation", report.result.details.get("parts")),
@@ -281,7 +281,7 @@ _PRINTED_WORDS = 8
 
 
 def report_summary(found: RunReport | ComparisonReport) -> str:
-    """Return what is missing, the words that speak for each class and the worst mistakes, with a line after each."""
+    """List of missing parts, the words that speak for each class and the worst mistakes, with a line after each."""
     if isinstance(found, ComparisonReport):
         return ""
     parts = list(found.notes)
@@ -301,7 +301,7 @@ _PRINTED, _CELL = 8, 40
 
 
 def mistakes_summary(evaluation: Evaluation) -> list[str]:
-    """Return what `longspan evaluate` prints of the worst mistakes, and of labels that are likely wrong."""
+    """Lines of `longspan evaluate` on the worst mistakes, and on labels that are likely wrong."""
     found = evaluation.mistakes
     if found.reason:
         return [found.reason]

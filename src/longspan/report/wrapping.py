@@ -76,7 +76,7 @@ def _filled(text: str, width: int) -> str:
 
 
 def _text_widths(headers: Sequence[str], columns: Sequence[Sequence[str]], width: int) -> dict[int, int]:
-    """Return how wide each column of long texts may be: equal parts of what the others leave, or what it needs."""
+    """Widths of columns of long texts: equal parts of the room that the others leave, or their needs."""
     widths = list(map(_width, headers, columns))
     texts = sorted((place for place, cells in enumerate(columns) if _longest(cells) > _LONG), key=widths.__getitem__)
     room = width - _taken(widths) + sum(widths[place] for place in texts)

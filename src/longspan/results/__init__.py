@@ -1,4 +1,4 @@
-"""What the verbs return: results of runs and comparisons, each a `Result`."""
+"""Results that the verbs return, of runs and comparisons, each a `Result`."""
 
 import dataclasses
 import statistics
@@ -18,7 +18,7 @@ _SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class TrainingResult(Result, Generic[S]):
-    """What `longspan.train` returns and `metrics.json` holds.
+    """Result of `longspan.train`, in `metrics.json`.
 
     Attributes:
         task: Name of the task.
@@ -84,7 +84,7 @@ class TrainingResult(Result, Generic[S]):
 
 @dataclass(frozen=True)
 class Evaluation(Result, Generic[S]):
-    """What `longspan.evaluate` returns and `evaluation/metrics.json` holds.
+    """Result of `longspan.evaluate`, in `evaluation/metrics.json`.
 
     Attributes:
         task: Name of the task.
@@ -131,7 +131,7 @@ def _scores(splits: Mapping[str, Scores]) -> str:
 
 @dataclass(frozen=True)
 class Prediction(Result):
-    """What a model says about one example; tasks add fields.
+    """Prediction of a model for one example; tasks add fields.
 
     Attributes:
         where: Its place, such as "reviews.csv, row 17".
@@ -156,7 +156,7 @@ EDGE = 100
 
 @dataclass
 class Statistics:
-    """What a generation took so far.
+    """Time, tokens and memory of a generation so far.
 
     Attributes:
         prompt_tokens: Tokens of the prompt.
@@ -287,7 +287,7 @@ class ComparedBaseline(Result):
 
 @dataclass(frozen=True)
 class Comparison(Result):
-    """What `longspan.compare` returns and `comparison.json` holds.
+    """Result of `longspan.compare`, in `comparison.json`.
 
     Attributes:
         recipe: The recipe's name.

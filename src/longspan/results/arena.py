@@ -1,4 +1,4 @@
-"""What `longspan.arena` returns: `Arena`."""
+"""Result of `longspan.arena`: `Arena`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,7 +31,7 @@ class ArenaRun(Result):
 
 @dataclass(frozen=True)
 class Arena(Result):
-    """What `longspan.arena` returns and `arena.json` holds.
+    """Result of `longspan.arena`, in `arena.json`.
 
     Attributes:
         folder: Where the runs are.

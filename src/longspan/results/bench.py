@@ -1,4 +1,4 @@
-"""What `longspan.bench` returns: `Benchmark`."""
+"""Result of `longspan.bench`: `Benchmark`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class Measurement(Result):
 
     @property
     def distance(self) -> float | None:
-        """How many times as long as the floor it took."""
+        """Time as a multiple of the floor."""
         return None if self.seconds is None or not self.floor_seconds else self.seconds / self.floor_seconds
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Crossing:
 
 @dataclass(frozen=True)
 class Benchmark(Result):
-    """What `longspan.bench` returns and `bench.json` holds.
+    """Result of `longspan.bench`, in `bench.json`.
 
     Attributes:
         settings: Arguments of the call.

@@ -1,4 +1,4 @@
-"""What `longspan.testing.check_model` returns: `ModelReport`."""
+"""Result of `longspan.testing.check_model`: `ModelReport`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What `longspan.plan` returns: `Forecast`."""
+"""Result of `longspan.plan`: `Forecast`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from longspan.results.base import Result, tabled
 
 @dataclass(frozen=True)
 class RunForecast:
-    """What a training run would take.
+    """Costs of a training run.
 
     Attributes:
         mixer: Its mixers, "a+b" for a hybrid of two.
@@ -58,7 +58,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Forecast(Result):
-    """What trainings of a recipe would take on this machine.
+    """Costs of training runs of a recipe on this machine.
 
     Attributes:
         recipe: Name of the recipe.

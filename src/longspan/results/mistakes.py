@@ -1,4 +1,4 @@
-"""What a model gets wrong, the worst first: `Mistakes`."""
+"""Mistakes of a model, the worst first: `Mistakes`."""
 
 import heapq
 import math
@@ -33,7 +33,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Mistakes(Result):
-    """What a model gets wrong, the worst first, or the reason why this is not known.
+    """Mistakes of a model, the worst first, or the reason why they are not known.
 
     Attributes:
         measure: What `Mistake.score` is, such as "probability of the answer".

@@ -1,4 +1,4 @@
-"""What the parts of a model do alone and together, with intervals: `Parts`, made by `compare_parts`."""
+"""Scores of the parts of a model alone and together, with intervals: `Parts`, made by `compare_parts`."""
 
 import dataclasses
 import statistics
@@ -40,17 +40,17 @@ class Parts(Result):
     gains: dict[str, Interval]
 
     def best(self) -> str:
-        """Return which of `NAMES` has the best value; of equal ones the last."""
+        """The name of `NAMES` with the best value; of equal ones the last."""
         sign = 1 if self.higher_is_better else -1
         return max(reversed(NAMES), key=lambda name: sign * self.values[name])
 
     def best_alone(self) -> str:
-        """Return which part alone has the better value."""
+        """The part that alone has the better value."""
         sign = 1 if self.higher_is_better else -1
         return max((COUNTS, NETWORK), key=lambda name: sign * self.values[name])
 
     def gain(self, part: str) -> float:
-        """Return how much better both are than a part alone."""
+        """Gain of both over a part alone."""
         difference = self.values[BOTH] - self.values[part]
         return difference if self.higher_is_better else -difference
 
@@ -61,7 +61,7 @@ class Parts(Result):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return what `to_dict` turned into these `values`.
+        """The parts that `to_dict` turned into these `values`.
 
         Raises:
             UserError: They are damaged.

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 def count_operations(call: Callable[[], Any]) -> int:
-    """Return how many multiplications and additions the matrix products of `call()` take."""
+    """Number of multiplications and additions of the matrix products of `call()`."""
     # On a CPU PyTorch's counter knows neither its fused attention nor oneDNN's LSTM; triangular systems nowhere.
     known = {torch.ops.aten.mkldnn_rnn_layer: _lstm, torch.ops.aten.linalg_solve_triangular: _solve}
     with FlopCounterMode(display=False, custom_mapping=known) as counter, sdpa_kernel(SDPBackend.MATH):

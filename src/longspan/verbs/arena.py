@@ -153,7 +153,7 @@ class _Contest:
             )
 
     def changes(self, start: Path | None = None) -> Changes:
-        """Return what is other than in the recipe of this challenge; `start` is the run that models start from."""
+        """Changes to the recipe of this challenge; `start` is the run that models start from."""
         files = [f"data.{split}={self.data / f'{split}.jsonl'}" for split in SPLITS]
         more = [] if start is None else [f"model.start_from={start}"]
         return Changes([*files, *self.challenge.settings, *self.overrides, *more], {}, None)

@@ -94,7 +94,7 @@ def compare(
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """What is other than in the recipe."""
+    """Changes to the recipe."""
 
     overrides: Sequence[str]
     settings: Mapping[str, Any]
@@ -297,7 +297,7 @@ def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:
 
 
 def _metrics(folder: Path, kind: type[Scores]) -> tuple[dict[str, Any], dict[str, Scores]]:
-    """Return what a metrics.json says, and the scores of each split in it.
+    """Contents of a metrics.json, and the scores of each split in it.
 
     Raises:
         UserError: It is missing or damaged.

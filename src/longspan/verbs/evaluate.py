@@ -100,7 +100,7 @@ def scored(run: Run, data: Any, split: str | None, options: Any, folder: Path) -
 
 
 def load_split(run: Run, data: Any, split: str | None) -> tuple[Any, dict[str, int], str, str]:
-    """Return what is to be scored, the rows skipped by reason, the split's name, and where they are from.
+    """Examples to score, the rows skipped by reason, the split's name, and their source.
 
     Without a `split` it is the test split, or the validation split where there is no other.
     """
@@ -123,6 +123,6 @@ def load_split(run: Run, data: Any, split: str | None) -> tuple[Any, dict[str, i
 
 
 def _source(config: SourceData, split: str) -> str:
-    """Return what results say a split is from."""
+    """Source of a split, for results."""
     path = getattr(config, split, "") or config.path
     return named(path) if is_copy(path) else str(path)

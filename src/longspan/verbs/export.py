@@ -260,7 +260,7 @@ def _check(
 def _int8(
     run: Run, model: PreTrainedModel, small: PreTrainedModel, layers: int, examples: Dataset, split: str, size: int
 ) -> Int8:
-    """Return what 8 bits cost: the scores of both models on the same documents."""
+    """Costs of 8 bits: the scores of both models on the same documents."""
     some = _spread(examples, _SCORED)
     scores = []
     with tempfile.TemporaryDirectory() as pictures:

@@ -66,7 +66,7 @@ def folder_name(name: str, baseline: Baseline) -> str:
 
 
 def recipe_of(recipe: Recipe, *, trains: bool = False) -> Recipe:
-    """Return what a baseline needs of a recipe: data and what is scored of them, not the model and its training.
+    """Recipe for a baseline: data and what is scored of them, not the model and its training.
 
     A baseline that `trains` also has its number of epochs and its time budget.
     """

@@ -1,4 +1,4 @@
-"""What a training run would take, before it is started: `plan`.
+"""Costs of a training run, before it is started: `plan`.
 
 Ten steps of a mixer at a length, or more if they are fast, on batches of the recipe from the cheapest to the dearest. A
 load is `(1, positions, pairs)`: rows of a batch times their padded length, and times its square. A cost is its product

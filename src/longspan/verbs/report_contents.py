@@ -1,4 +1,4 @@
-"""What `train`, `evaluate`, `compare` and `write_report` put into reports: results, figures, commands and words.
+"""Contents of the reports of `train`, `evaluate`, `compare` and `write_report`: results, figures, commands and words.
 
 Words and phrases that speak for each class are those of a sample of documents: `weighed_words` reads them from the
 weights of the model's count-based part, `explained_words` from explanations.

@@ -1,4 +1,4 @@
-"""What a training run finds in its folder: nothing, a run to replace, to resume, or to finish where it was stopped."""
+"""State of a training run's folder: empty, a run to replace, to resume, or to finish where it was stopped."""
 
 import contextlib
 import dataclasses
@@ -300,7 +300,7 @@ class RunFolder:
             )
 
     def _found(self) -> list[Path]:
-        """Return what is in a folder besides the file of a lock."""
+        """Paths in a folder besides the file of a lock."""
         return [path for path in self.path.iterdir() if path.name != locks.FILE]
 
     def _result(self) -> dict[str, Any] | None:

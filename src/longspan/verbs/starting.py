@@ -36,7 +36,7 @@ _SHOWN = 6
 
 @dataclasses.dataclass(frozen=True)
 class Begun:
-    """What a model took from the run that it starts from.
+    """Parts that a model took from the run that it starts from.
 
     Attributes:
         run: The run folder.

@@ -37,7 +37,7 @@ class Predictions(list[Prediction]):
 
 
 class TrainedRun(TrainingResult[S]):
-    """What `longspan.train` and `longspan.load` return: the results of a run, its model, and what it can do.
+    """Result of `longspan.train` and `longspan.load`: the results of a run, its model, and predictions from it.
 
     Several threads may use one at once.
     """
@@ -56,16 +56,16 @@ class TrainedRun(TrainingResult[S]):
 
     @property
     def processor(self) -> Processor:
-        """What turns examples into its inputs."""
+        """Processor that turns examples into its inputs."""
         return self.loaded.processor
 
     @property
     def recipe(self) -> Recipe:
-        """What it was trained with."""
+        """Recipe that it was trained with."""
         return self.loaded.recipe
 
     def predict(self, data: Any, **options: Any) -> Predictions | Iterator[Prediction]:
-        """Return what the model says about each example.
+        """Predictions of the model for examples.
 
         Args:
             data: Data in memory: a list of texts or of dicts, a DataFrame, a `datasets.Dataset`, or a dict of columns.

@@ -1,4 +1,4 @@
-"""What a mixer claims about itself: what it can do, and what it costs."""
+"""Checks of a mixer's claims about itself: its abilities and its cost."""
 
 import functools
 import inspect

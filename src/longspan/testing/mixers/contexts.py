@@ -1,4 +1,4 @@
-"""What holds for mixers that attend to another sequence, a context, whole or from a state that has read it."""
+"""Checks of mixers that attend to another sequence, a context, whole or from a state that has read it."""
 
 import copy
 import functools

@@ -1,4 +1,4 @@
-"""What a mixer shows of how it reads rows: weights, none of them of what it may not see."""
+"""Checks of the weights with which a mixer reads rows, none of them of what it may not see."""
 
 import torch
 from torch import Tensor

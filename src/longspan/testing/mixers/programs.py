@@ -1,4 +1,4 @@
-"""What other programs do with mixers: compile, export, copy, transform, adapt, quantise and offload them."""
+"""Checks with other programs: compile, export, copy, transform, adapt, quantise and offload mixers."""
 
 import copy
 import importlib.util

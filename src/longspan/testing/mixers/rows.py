@@ -1,4 +1,4 @@
-"""What holds for whole rows: agreement with the formula, padding, precision, batch mates, packed documents."""
+"""Checks of whole rows: agreement with the formula, padding, precision, batch mates, packed documents."""
 
 import contextlib
 import copy

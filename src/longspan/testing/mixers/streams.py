@@ -1,4 +1,4 @@
-"""What holds for mixers that continue from a state."""
+"""Checks of mixers that continue from a state."""
 
 import functools
 import io

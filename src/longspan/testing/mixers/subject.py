@@ -1,4 +1,4 @@
-"""What is checked and with what: a mixer and how to build it, inputs, masks, and when two results agree."""
+"""Subject of the checks: a mixer and how to build it, inputs, masks, and when two results agree."""
 
 import contextlib
 import inspect
@@ -65,7 +65,7 @@ class Subject:
         return self.build().takes_context
 
     def expected(self, mixer: Mixer, *inputs: Tensor | None) -> Tensor:
-        """Return what the formula gives for the mixer."""
+        """Result of the formula for the mixer."""
         assert self.naive is not None
         # Of thousands of small operations: what is recorded and checked around each takes longer than they do.
         with torch.no_grad(), without_shape_checks(), self.device:

@@ -84,7 +84,7 @@ def other_rows(subject: Subject) -> Iterator[tuple[str, float]]:
 
 
 def earlier_inputs(subject: Subject) -> Iterator[tuple[str, float]]:
-    """What was read before changes nothing: a model keeps no state outside its cache."""
+    """Earlier inputs change nothing: a model keeps no state outside its cache."""
     ids, expected = subject.draw(2), subject.read_padded(subject.draw(2), None)
     subject.read_padded(subject.draw(2, 3, seed=1), None)
     yield "after shorter rows", deviation(subject.read_padded(ids, None), expected)

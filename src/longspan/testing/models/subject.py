@@ -1,4 +1,4 @@
-"""What is checked and with what: a class of models, a tiny configuration, inputs, and how outputs are compared."""
+"""Subject of the checks: a class of models, a tiny configuration, inputs, and how outputs are compared."""
 
 import contextlib
 import functools

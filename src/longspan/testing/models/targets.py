@@ -160,7 +160,7 @@ def _class_of(name: str, architectures: Any, told: str) -> tuple[type[PreTrained
 
 
 def _task(kind: type[PreTrainedModel]) -> Task | None:
-    """Return what a class is for, by its name and those of its bases; None for a class without logits for tokens."""
+    """Task of a class, by its name and those of its bases; None for a class without logits for tokens."""
     endings: dict[str, Task] = {
         "Seq2SeqLM": "seq2seq",
         "ForConditionalGeneration": "seq2seq",

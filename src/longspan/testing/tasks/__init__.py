@@ -1,4 +1,4 @@
-"""What the verbs promise of every task, as checks that you can run on your own tasks: `check_task`."""
+"""Checks of every task's promises to the verbs, which you can run on your own tasks: `check_task`."""
 
 import functools
 import tempfile

@@ -1,4 +1,4 @@
-"""What training and scoring a task's models promise: complete results, resuming to the bit, equal scores."""
+"""Checks of training and scoring a task's models: complete results, resuming to the bit, equal scores."""
 
 import dataclasses
 import html

@@ -1,4 +1,4 @@
-"""What is checked and with what: a task, some data, and one run trained for all checks."""
+"""Subject of the checks: a task, some data, and one run trained for all checks."""
 
 import functools
 import json

@@ -103,7 +103,7 @@ def _in_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None)
 
 
 def _earlier(n: int, m: int, query: Tensor) -> Tensor:
-    """Return which of m keys each of n queries may see, (n, m): the last one all of them."""
+    """Mask of the m keys that each of n queries may see, (n, m): the last one all of them."""
     return torch.ones(n, m, dtype=torch.bool, device=query.device).tril(m - n)
 
 

@@ -1,4 +1,4 @@
-"""Which positions of a cache may be attended to.
+"""Visible positions of a cache, which may be attended to.
 
 `visible` is (b, seen) bool, or (b, 0) as long as all positions are visible, so that unmasked streams have no overhead.
 """

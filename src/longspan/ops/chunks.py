@@ -21,7 +21,7 @@ def in_chunks(x: Tensor, dim: int, size: int, fill: float = 0.0) -> Tensor:
 
 
 def chunks(t: int, size: int) -> int:
-    """Return how many chunks `in_chunks` makes."""
+    """Number of chunks that `in_chunks` makes."""
     return t // size + 2 if exporting() else -(-t // size)
 
 

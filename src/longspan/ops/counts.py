@@ -38,7 +38,7 @@ def logits_of_one(logits: Float[Tensor, "b t h"], mask: Shaped[Tensor, "b t"] | 
 
 
 def each_once(weights: Float[Tensor, "*b"], mask: Shaped[Tensor, "*#b"] | None) -> Float[Tensor, "*b"]:
-    """Return what one position gets of weights that are those of `mask` positions together: of shares handed out."""
+    """Weight of one position where weights are those of `mask` positions together: of shares handed out."""
     if mask is None or not counting(mask):
         return weights
     return weights / torch.where(mask > 0, mask, 1)

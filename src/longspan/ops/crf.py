@@ -95,7 +95,7 @@ def filtered(
     start: Float[Tensor, " l"],
     state: Float[Tensor, "r l"] | None = None,
 ) -> tuple[Float[Tensor, "r n l"], Float[Tensor, "r l"]]:
-    """Return what is known of each label when the chain has been read up to it, and the state to go on from.
+    """Log-probabilities of each label when the chain has been read up to it, and the state to go on from.
 
     Args:
         scores, lengths, transitions, start: see `log_partition`.

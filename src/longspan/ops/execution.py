@@ -1,4 +1,4 @@
-"""How an op runs: by hand-written gradients and loops, or in plain operations, which anything can differentiate.
+"""Execution of an op: by hand-written gradients and loops, or in plain operations, which anything can differentiate.
 
 Hand-written gradients, reused buffers and compiled loops are faster than plain operations. But they are opaque to
 compilers, which could do better with plain operations, and to every kind of differentiation except one backward pass.

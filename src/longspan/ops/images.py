@@ -149,7 +149,7 @@ def scan(rows: int, columns: int, order: str) -> np.ndarray:
 
 
 def _along_hilbert(rows: np.ndarray, columns: np.ndarray, side: int) -> np.ndarray:
-    """Return how far along the curve each cell is."""
+    """Distance of each cell along the curve."""
     x, y = columns.copy(), rows.copy()
     distance = np.zeros(len(x), np.int64)
     step = 1 << max(0, math.ceil(math.log2(side))) >> 1

@@ -83,7 +83,7 @@ def sum_up(
 def read_sums(
     query: Float[Tensor, "b h n e"], sums: LinearSums, numbers: Int[Tensor, "c 1 n"] | None = None
 ) -> Float[Tensor, "b h n v"]:
-    """Return what each query reads from the sums of `sum_up`, in their type. Cost: n·e·v."""
+    """Outputs of each query from the sums of `sum_up`, in their type. Cost: n·e·v."""
     if _by_kernels(query, None, numbers):
         return linear_sums.answers(*sums, query)
     with torch.autocast(query.device.type, enabled=False):

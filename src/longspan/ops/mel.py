@@ -24,7 +24,7 @@ def to_mel(hertz: np.ndarray) -> np.ndarray:
 
 
 def to_hertz(mel: np.ndarray) -> np.ndarray:
-    """Return what has these places on the mel scale, in Hz."""
+    """Frequencies in Hz at these places on the mel scale."""
     knee = _LIMIT / _LINEAR
     found: np.ndarray = np.where(mel < knee, mel * _LINEAR, _LIMIT * np.exp(_STEP * (np.maximum(mel, knee) - knee)))
     return found

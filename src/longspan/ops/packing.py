@@ -22,8 +22,7 @@ def zero_padding(y: Float[Tensor, "b t d"], mask: Shaped[Tensor, "b t"] | None) 
 def left_aligned(
     mix: Callable[[Tensor, Tensor], Tensor], x: Float[Tensor, "b t d"], mask: Bool[Tensor, "b t"]
 ) -> Float[Tensor, "b t d"]:
-    """Return what `mix(x, mask)` gives with the real positions of each row moved to its start, with outputs
-    returned to the original positions.
+    """Outputs of `mix(x, mask)` with the real positions of each row moved to its start, at their original positions.
 
     For mixers that depend on the number of a position: padding before or between tokens then changes nothing.
     """

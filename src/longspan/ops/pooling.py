@@ -163,7 +163,7 @@ def window_softmax_mean(
 
 
 def _next(x: Tensor, last: float) -> Tensor:
-    """Return what x (b, t, ...) holds at the next position, and `last` at the last."""
+    """Values of x (b, t, ...) at the next position, and `last` at the last."""
     return torch.cat((x, torch.full_like(x[:, :1], last)), 1)[:, 1:]
 
 

@@ -52,7 +52,7 @@ def _pointer(context: Any, builder: ir.IRBuilder, kind: Any, array: Any, index: 
 
 @intrinsic
 def lanes(_: Any, array: Any) -> Any:
-    """Return how many numbers of an array a vector holds, known at compile time: loops with such a step are fast."""
+    """Number of an array's values in a vector, known at compile time: loops with such a step are fast."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, given: Any) -> Any:
         return context.get_constant(types.intp, Vector(array.dtype).count)

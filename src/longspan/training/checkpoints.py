@@ -157,7 +157,7 @@ def _check(checkpoint: Path, any_processes: bool) -> None:
 
 
 def _damage(checkpoint: Path) -> str:
-    """Return what is wrong with a complete checkpoint; empty if nothing is."""
+    """Damage of a complete checkpoint; empty if there is none."""
     written = _read(checkpoint / SEAL).get("sha256")
     if not isinstance(written, dict) or STATE not in written:
         return f"{SEAL} cannot be read"

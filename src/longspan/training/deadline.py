@@ -210,7 +210,7 @@ class Deadline(TrainerCallback, ExportableState):
         return [self.place, float(self.length), float(fixed), then]
 
     def _due(self, now: float) -> float:
-        """What follows if another step would end too late; 0 if it would not."""
+        """Signal that follows if another step would end too late; 0 if it would not."""
         if now + self.pace <= self.end():
             return _GO_ON
         again = self.trainer.scores_again and self.measured_at < now / 2 and now + 2 * self.pace < self.budget

@@ -14,7 +14,7 @@ FROZEN = (EMBEDDINGS, BACKBONE)
 
 
 def layers_above(model: PreTrainedModel) -> dict[int, int]:
-    """Return how many layers there are above each parameter, by its `id`.
+    """Number of layers above each parameter, by its `id`.
 
     None is above the last layer and above heads; all are above embeddings, those of n-grams and positions and a
     pretrained encoder among them. Of layers that share weights, the last one counts. The layers of a decoder are above

@@ -218,7 +218,7 @@ class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
 
 
 class _Done:
-    """Which documents are on disk, in a file next to their outputs."""
+    """Documents whose outputs are on disk, in a file next to these."""
 
     def __init__(self, path: Path, documents: int) -> None:
         self.path = path
@@ -250,7 +250,7 @@ def _batches(lengths: np.ndarray, done: np.ndarray) -> Iterable[list[int]]:
 
 
 def _blocks(file: Path) -> int:
-    """Return what a file takes of the disk, where the system says so."""
+    """Bytes that a file takes of the disk, where the system says so."""
     return int(getattr(file.stat(), "st_blocks", 0)) * 512
 
 

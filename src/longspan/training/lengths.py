@@ -115,7 +115,7 @@ class LengthTrainer(LongspanTrainer[S]):
         return padding_fraction(batches, self.lengths(self.train_dataset))
 
     def batch_positions(self, epoch: int) -> list[int]:
-        """Return how many positions, padding included, each batch of an epoch has in this process, in order."""
+        """Number of positions, padding included, of each batch of an epoch in this process, in order."""
         batches = self._training_batches(self.args.process_index)
         batches.set_epoch(epoch)
         return [batches.positions(batch) if batch else 0 for batch in batches]
@@ -141,7 +141,7 @@ class LengthTrainer(LongspanTrainer[S]):
         self.outputs(dataset)
 
     def rows(self, dataset: Dataset, columns: list[str]) -> Rows:
-        """Return what the model reads of a data set, with the outputs of its encoder if that is frozen."""
+        """The model's inputs from a data set, with the outputs of its encoder if that is frozen."""
         there = [name for name in columns if name in dataset.column_names]
         return self.with_encoder_outputs(dataset.select_columns(there).with_format("numpy"), dataset)
 
@@ -320,14 +320,14 @@ def ragged_outputs(
 
 
 def computed_together(model: PreTrainedModel, compute: Callable[[], Tensor]) -> Tensor:
-    """Return what all processes computed together, each its own part, with the model in evaluation mode."""
+    """Tensor that all processes computed together, each its own part, with the model in evaluation mode."""
     result = _in_evaluation(model, compute)
     processes.sum_into(result.numpy())
     return result
 
 
 def _in_evaluation(model: PreTrainedModel, compute: Callable[[], T]) -> T:
-    """Return what `compute` does in each process, with the model in evaluation mode."""
+    """Results of `compute` in each process, with the model in evaluation mode."""
     if not model.training:
         # Switching all modules takes as long as a short text, and other threads may use them.
         return processes.in_each(compute)

@@ -21,7 +21,7 @@ WIDEST = 128
 def fast_weights(
     query: Tensor, key: Tensor, value: Tensor, strength: Tensor | None, rates: Tensor, state: Tensor, *, backwards: int
 ) -> tuple[Tensor, Tensor]:
-    """Return what `ops.delta.gated_delta_rule` does; without a strength, `ops.gated_linear.gated_linear_attention`."""
+    """The result of `ops.delta.gated_delta_rule`; without a strength, `ops.gated_linear.gated_linear_attention`."""
     t = value.shape[2]
     if t == 0:
         return value, state
@@ -90,7 +90,7 @@ def fast_weights_operator(
     backwards: int,
     saves: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What queries read (b, t, h, v), the last matrices, and those before each chunk, if anything `saves` them.
+    """Outputs of queries (b, t, h, v), the last matrices, and those before each chunk, if anything `saves` them.
 
     Queries, keys, values and rates are (b, t, h, ...). Without a strength (b, t, h) it has no positions.
     """

@@ -17,7 +17,7 @@ def places(n, t, head, h, backwards, T: tl.constexpr):  # type: ignore[no-untype
 
 @triton.jit
 def passed_rates(rates, place, real, e, channel, PER_CHANNEL: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return what the rates of a chunk add up to at each position (T, 1 or E), and all of them (1 or E)."""
+    """Sums of the rates of a chunk up to each position (T, 1 or E), and of all of them (1 or E)."""
     if PER_CHANNEL:
         rate = rows(rates, place, real, e, channel).to(tl.float64)
     else:
@@ -27,7 +27,7 @@ def passed_rates(rates, place, real, e, channel, PER_CHANNEL: tl.constexpr):  # 
 
 @triton.jit
 def within(passed, like, T: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return what is left of position j at position i (T, T), zero where j is later."""
+    """Decay of position j at position i (T, T), zero where j is later."""
     at = tl.arange(0, T)
     earlier = at[:, None] >= at[None, :]
     lost = tl.where(earlier, passed - tl.trans(passed), 0.0)
@@ -36,7 +36,7 @@ def within(passed, like, T: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def left_of(passed, at, rate, like, j):  # type: ignore[no-untyped-def]
-    """Return what is left of position j at each (T, E), zero before it; the rates up to it add up to `rate` (E,)."""
+    """Decay of position j at each (T, E), zero before it; the rates up to it add up to `rate` (E,)."""
     later = (at >= j)[:, None]
     lost = tl.where(later, passed - rate[None, :], 0.0)
     return tl.where(later, tl.exp(-lost.to(like.dtype)), 0.0)

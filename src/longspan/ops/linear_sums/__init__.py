@@ -23,7 +23,7 @@ def sums(key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tenso
 
 
 def answers(sums: Tensor, weights: Tensor, query: Tensor) -> Tensor:
-    """What queries (b, h, n, e) read from the sums, (b, h, n, v) in their type."""
+    """Outputs of queries (b, h, n, e) from the sums, (b, h, n, v) in their type."""
     query = query if accumulation_dtype(query.dtype) == sums.dtype else query.to(sums.dtype)
     found: Tensor = read_operator(query.transpose(1, 2), sums, weights)[0]
     return found.transpose(1, 2)
@@ -99,7 +99,7 @@ def _plain_read(query: Tensor, sums: Tensor, weights: Tensor) -> tuple[Tensor, T
 
 @operator("longspan::linear_read", _plain_read, loops="read", kernels="read", flops=_flops)
 def read_operator(query: Tensor, sums: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """What queries read (b, t, h, v), and the normalisers (b, t, h)."""
+    """Outputs of queries (b, t, h, v), and the normalisers (b, t, h)."""
     b, t, h, _ = query.shape
     return sums.new_empty(b, t, h, sums.shape[3]), sums.new_empty(b, t, h)
 

@@ -20,7 +20,7 @@ def sums(key: Tensor, value: Tensor, real: Tensor | None, numbers: Tensor | None
 
 
 def answers(sums: Tensor, weights: Tensor, query: Tensor, numbers: Tensor | None) -> Tensor:
-    """Return what each query reads from them."""
+    """Outputs of each query from the sums."""
     queries = query_features(query)
     return turned(queries, numbers) @ sums * inverse(queries @ weights.unsqueeze(-1))
 

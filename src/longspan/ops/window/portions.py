@@ -104,7 +104,7 @@ def _scaled(query: Tensor) -> Tensor:
 
 
 class Layout:
-    """Which scores there are, and in what portions they are taken."""
+    """Layout of the scores, and the portions in which they are taken."""
 
     def __init__(self, query: Tensor, visible: Tensor, banded: bool) -> None:
         self.b, self.h, self.n, self.block, _ = query.shape

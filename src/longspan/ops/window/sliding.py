@@ -106,7 +106,7 @@ def window_attention_naive(
 
 
 def _count(mask: Tensor, n: int, behind: int, ahead: int) -> Tensor:
-    """Return how many real keys each of the last `n` positions sees."""
+    """Number of real keys that each of the last `n` positions sees."""
     m = mask.shape[1]
     before = pad(mask.cumsum(1), (1, 0))
     at = torch.arange(m - n, m, device=mask.device)

@@ -1,4 +1,4 @@
-"""Which keys the windows of a sequence hold, and how the gradients of windows are those of keys."""
+"""Keys of the windows of a sequence, and gradients of keys from those of windows."""
 
 from typing import NamedTuple
 
@@ -82,7 +82,7 @@ class Chosen(NamedTuple):
 
 
 def seen(source: Sliding | Chosen, visible: Tensor, query: Tensor) -> Tensor:
-    """Return which keys of a window each query (b, h, n, q, e) may see, (b or 1, h or 1, n, q or 1, k)."""
+    """Keys of a window that each query (b, h, n, q, e) may see, (b or 1, h or 1, n, q or 1, k)."""
     if isinstance(source, Chosen):
         return visible.unsqueeze(3)
     block = query.shape[3]

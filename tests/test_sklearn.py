@@ -1,6 +1,9 @@
 """The estimators for scikit-learn, with scikit-learn's own tools."""
 
+import os
 import pickle
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +120,58 @@ def test_a_pickle_is_the_same_model_without_the_folder(
     assert not hasattr(pickle.loads(pickle.dumps(LongspanClassifier())), "run_")
 
 
+def _temporary_folders(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Callable[[], list[str]]:
+    """The names of run folders in a folder that becomes the one for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return lambda: sorted(path.name for path in folder.glob("longspan-*"))
+
+
 @pytest.mark.slow
-def test_a_run_folder_goes_with_its_estimator(documents: tuple[list[str], list[str]]) -> None:
+@pytest.mark.parametrize("kind", [LongspanClassifier, LongspanRegressor, LongspanTagger])
+def test_a_run_folder_lives_as_long_as_its_run(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = _temporary_folders(monkeypatch, tmp_path)
+    inputs = [[f"the{number}", "cat" if number % 2 else "dog"] for number in range(40)]
+    targets: dict[Any, list[Any]] = {
+        LongspanTagger: [["O", f"B-{words[1].upper()}"] for words in inputs],
+        LongspanRegressor: [float(words[1] == "cat") for words in inputs],
+        LongspanClassifier: [words[1] for words in inputs],
+    }
+    documents: list[Any] = inputs if kind is LongspanTagger else [" ".join(words) for words in inputs]
+    settings = {
+        **SMALL,
+        "num_train_epochs": 1,
+        **({} if kind is LongspanTagger else {"min_steps": 0, "max_minutes": 0}),
+    }
+    # Without the estimator, and before the model is read.
+    run = kind(**settings).fit(documents, targets[kind]).run_
+    assert len(run.predict(documents[:2])) == 2
+    run.evaluate(split="validation")
+    copied = pickle.loads(pickle.dumps(kind(**settings).fit(documents, targets[kind]))).run_
+    assert len(copied.predict(documents[:2])) == 2
+    assert len(folders()) == 2
+    del run, copied
+    assert folders() == []
+
+
+@pytest.mark.slow
+def test_only_the_last_fit_has_a_folder(
+    documents: tuple[list[str], list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = _temporary_folders(monkeypatch, tmp_path)
     estimator = LongspanClassifier(**CLASSES).fit(*documents)
-    folder = Path(estimator.run_.folder)
-    assert folder.is_dir()
-    del estimator
-    assert not folder.parent.exists()
+    first = folders()
+    estimator.fit(*documents)
+    assert len(folders()) == 1
+    assert folders() != first
+    with pytest.raises(UserError):
+        LongspanClassifier(dimm=1).fit(*documents)
+    assert len(folders()) == 1
+    # A forked process has the same objects, but not the files.
+    if (child := os.fork()) == 0:
+        del estimator
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert Path(estimator.run_.folder, "model.safetensors").is_file()
 
 
 @pytest.mark.slow

@@ -4,10 +4,11 @@ They train recipes on lists of documents, so that they work in a `Pipeline`, `cr
 of recipes are parameters: `LongspanClassifier(dim=64)`, `{"dim": [32, 64]}` in a grid. scikit-learn must be installed.
 """
 
+import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -73,18 +74,22 @@ class _Estimator(BaseEstimator):
         files = state.get("run_")
         super().__setstate__({name: value for name, value in state.items() if name != "run_"})
         if files is not None:
-            folder = self._folder()
-            folder.mkdir()
-            for name, content in files.items():
-                (folder / Path(name).name).write_bytes(content)
-            self.run_ = load(folder)
+
+            def write(folder: Path) -> TrainedRun:
+                folder.mkdir()
+                for name, content in files.items():
+                    (folder / Path(name).name).write_bytes(content)
+                return load(folder)
+
+            self.run_ = _in_temporary_folder(write)
 
     def _fitted(self, inputs: Any, targets: Any) -> Self:
         settings = self.get_params()
         recipe, seed = settings.pop("recipe") or self.default, settings.pop("random_state")
         if seed is not None:
             settings |= {"seed": seed, "split_seed": seed}
-        self.run_ = train(recipe, data=(_listed(inputs), _listed(targets)), run=self._folder(), **settings)
+        data = (_listed(inputs), _listed(targets))
+        self.run_ = _in_temporary_folder(lambda folder: train(recipe, data=data, run=folder, **settings))
         return self
 
     def _check_targets(self, targets: Any) -> None:
@@ -94,12 +99,6 @@ class _Estimator(BaseEstimator):
     def _check_fitted(self) -> None:
         if not hasattr(self, "run_"):
             raise NotFittedError(f"this {type(self).__name__} is not fitted; call fit first.")
-
-    def _folder(self) -> Path:
-        """Return a place for a run folder that is removed with this estimator."""
-        parent = tempfile.mkdtemp(prefix="longspan-")
-        weakref.finalize(self, shutil.rmtree, parent, ignore_errors=True)
-        return Path(parent, "run")
 
     def _predicted(self, inputs: Any) -> Predictions:
         """Return predictions for all of the inputs.
@@ -214,6 +213,24 @@ class LongspanTagger(_Estimator):
         self._check_fitted()
         scores = self.run_.evaluate((_listed(X), _listed(y))).scores
         return float(getattr(scores, scores.headline()))
+
+
+def _in_temporary_folder(make: Callable[[Path], TrainedRun]) -> TrainedRun:
+    """The run that `make` writes to a temporary folder, which is removed with the run, or if there is none."""
+    parent = tempfile.mkdtemp(prefix="longspan-")
+    try:
+        run = make(Path(parent, "run"))
+    except BaseException:
+        shutil.rmtree(parent, ignore_errors=True)
+        raise
+    weakref.finalize(run, _remove, parent, os.getpid())
+    return run
+
+
+def _remove(folder: str, process: int) -> None:
+    """Remove a folder of this process; a forked one has copies of objects, but not their files."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _classes(targets: Any) -> list[Any]:

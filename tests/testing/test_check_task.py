@@ -222,6 +222,39 @@ class Endless(DocumentClassification):
         return scores, {**details, "mistakes": Mistakes("probability", [Mistake("row", "cat", "dog", 0.5)] * 21, 21)}
 
 
+@dataclass(frozen=True)
+class Careless(Text):
+    """Any cell is a document to it."""
+
+    def parse(self, cell: Any, folder: Path) -> str:
+        return cell if isinstance(cell, str) else "a document"
+
+
+class Misreading(DocumentClassification):
+    """It reads numbers and lists as some document."""
+
+    def columns(self, data: ClassificationData) -> Sequence[Column]:
+        return [Careless(one.name, one.setting) if isinstance(one, Text) else one for one in super().columns(data)]
+
+
+@dataclass(frozen=True)
+class Tolerant(Text):
+    """A column that may be missing, whose documents are then called so."""
+
+    def absent(self, name: str, present: Any) -> list[str]:
+        return []
+
+    def cell(self, cells: Sequence[Any]) -> Any:
+        return "missing" if cells[0] is None else cells[0]
+
+
+class Inventive(DocumentClassification):
+    """It makes up documents where there are none."""
+
+    def columns(self, data: ClassificationData) -> Sequence[Column]:
+        return [Tolerant(one.name, one.setting) if isinstance(one, Text) else one for one in super().columns(data)]
+
+
 BROKEN: list[tuple[type[Task], str, str]] = [
     (Undocumented, "declares_itself", "needs a docstring"),
     (OptionWithoutHelp, "declares_itself", "Unexplained.tolerance must be made with `option`, for its help"),
@@ -241,6 +274,8 @@ BROKEN: list[tuple[type[Task], str, str]] = [
         "accuracy of both parts must be that of the model, .* evaluate reports",
     ),
     (Uncounted, "counts_copies", "examples that are in two splits must be counted"),
+    (Misreading, "wrong_readings_are_said", "column 'text': 7.5 must be read as it stands, or be an error"),
+    (Inventive, "wrong_readings_are_said", "predict on data without the column 'text' must be an error"),
     (Cutting, "says_what_it_leaves_out", "was cut to 4 tokens, and its prediction does not say so"),
     (Backwards, "predicts_each_row_in_order", "predictions must come row by row, in order"),
     (Giving, "predicts_each_row_in_order", "must have a prediction, but has the error 'too hard'"),

@@ -100,7 +100,10 @@ class Truth(Column):
 
         return Value("bool")
 
-    def parse(self, cell: Any, folder: Any) -> bool:
+    def parse(self, cell: Any, folder: Any) -> bool | None:
+        if cell != cell:
+            # NaN is an empty cell of a table.
+            return None
         found = flag(cell)
         if found is None:
             raise self._bad_cell(described(cell))

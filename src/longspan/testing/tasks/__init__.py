@@ -27,6 +27,7 @@ from longspan.testing.tasks.promises import (
     says_what_it_leaves_out,
     trains,
     what_comes_meanwhile_is_kept,
+    wrong_readings_are_said,
 )
 from longspan.testing.tasks.subject import Subject
 
@@ -41,6 +42,7 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
     "locks": (one_training_run_at_a_time, what_comes_meanwhile_is_kept),
     "predictions": (predicts_each_row_in_order, other_rows_change_nothing),
     "duplicates": (counts_copies,),
+    "wrong readings": (wrong_readings_are_said,),
     "reported truncation": (says_what_it_leaves_out,),
     "error rows": (bad_rows_keep_their_place,),
     "formats that read back": (formats_take_every_prediction,),

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,10 @@ import torch
 from safetensors.torch import load_file
 
 from longspan import recipes
+from longspan.data.columns.kinds import Column
+from longspan.data.columns.literals import list_in
 from longspan.data.sources.formats.rows import Row
+from longspan.data.sources.formats.schema import schema_of
 from longspan.errors import UserError
 from longspan.explanations.methods import METHODS
 from longspan.machine import imports, locks
@@ -415,3 +418,96 @@ def says_what_it_leaves_out(subject: Subject) -> None:
             )
         except AssertionError:
             need(False, f"{part.where} was cut to 4 tokens, and its prediction does not say so")
+
+
+#: Cells of a kind that most columns do not have, and what a file or `DataFrame.to_csv` makes of them.
+_WRONG_CELLS: tuple[Any, ...] = (
+    7.5,
+    True,
+    math.nan,
+    math.inf,
+    ["first", "second"],
+    [["first"], ["second"]],
+    ["first", None],
+    {"first": 7},
+    "['first', 'second']",
+    "['first' 'second']",
+    "['first', 'second'",
+    "broken \udcff",
+)
+
+
+def wrong_readings_are_said(subject: Subject) -> None:
+    """A cell of another kind is read as it stands, or is an error; a column that is missing, or is there twice, is an
+    error."""
+    task, data = subject.task(), subject.recipe().data
+    columns = task.columns(data)
+    for column in columns:
+        # Others may be missing: what is said is about this one.
+        alone = [one if one is column else dataclasses.replace(one, required=False) for one in columns]
+        schema = schema_of(alone, data)
+        for source, cell in itertools.product(schema.sources_of(column), _WRONG_CELLS):
+            try:
+                row = schema.row({source: cell}, "row 1", subject.folder)
+            except UserError:
+                continue
+            value, listed = row.values.get(column.name), list_in(cell) if isinstance(cell, str) else None
+            # A column may be that of a label that applies.
+            right = (_leaves(cell), _leaves(listed), [source] if cell is True else None)
+            need(
+                bool(row.problem) or _leaves(value) in right,
+                f"column {source!r}: {cell!r} must be read as it stands, or be an error, but is read as {value!r}",
+            )
+    _misses_columns(subject, columns)
+
+
+def _misses_columns(subject: Subject, columns: Sequence[Column]) -> None:
+    """Tables without a required column, and those with one twice, are refused in training and prediction."""
+    task, recipe, run = subject.task(), subject.recipe(), subject.run()
+    inputs, schema = task.inputs(recipe.data), schema_of(columns, recipe.data)
+
+    def predicted(given: Any) -> Any:
+        return list(predict(run, task.inputs_in_memory(run, given, recipe.data)))
+
+    def scored(given: Any) -> Any:
+        return task.splits(recipe.reading(given).data)
+
+    def read(given: Path) -> Any:
+        return list(predict(run, task.inputs_of(run, [given], recipe.data, None)))
+
+    for column in columns:
+        for absent in schema.sources_of(column) if column.required and not column.alternative else ():
+            table = {source: ["first", "second"] for source in schema.sources if source != absent} | {"another": [1, 2]}
+            for verb, does in (("predict", predicted), ("evaluate", scored)):
+                if verb == "evaluate" or column in inputs:
+                    _refused(f"{verb} on data without the column {absent!r}", does, table)
+    file = subject.folder / "twice.csv"
+    for source in schema_of(inputs, recipe.data).sources:
+        names = [*schema.sources, source]
+        file.write_text(f"{','.join(names)}\n{','.join('x' for _ in names)}\n", encoding="utf-8")
+        _refused(f"predict on a file with two columns {source!r}", read, file)
+
+
+def _refused(what: str, does: Callable[[Any], Any], given: Any) -> None:
+    """Check that something raises UserError, or that each of the predictions it returns has an error."""
+    try:
+        found = does(given)
+    except UserError:
+        return
+    need(
+        isinstance(found, list) and all(one.error is not None for one in found),
+        f"{what} must be an error, but gives {found!r}",
+    )
+
+
+def _leaves(value: Any) -> list[str]:
+    """The words, numbers and flags of a value, whatever lists and objects hold them."""
+    if isinstance(value, Mapping):
+        return [leaf for one in value.values() for leaf in _leaves(one)]
+    if isinstance(value, list | tuple):
+        return [leaf for one in value for leaf in _leaves(one)]
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    if isinstance(value, int | float):
+        return [] if math.isnan(value) else [f"{value:g}"]
+    return [] if value is None else str(value).split()

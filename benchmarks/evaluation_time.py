@@ -22,7 +22,7 @@ from tabulate import tabulate
 from longspan import LongspanConfig, LongspanForCausalLM
 from longspan.cli import use_fastest_exact_products
 from longspan.machine.environment import environment
-from longspan.tasks.language_modelling.generation import read
+from longspan.tasks.language_modelling.generation import read_tokens
 from longspan.tasks.language_modelling.likelihood import set_attention_length
 
 PUBLISHED = {800: 363, 1800: 773, 2800: 1409, 3800: 1874}
@@ -60,7 +60,7 @@ def measure(arguments: argparse.Namespace, lengths: list[int]) -> dict[int, dict
     for length in lengths:
         set_attention_length(carried, length)
         windows[length] = tokens[None, :length].to(arguments.device)
-        states[length] = read(carried, tokens[:length].tolist(), arguments.segment)[1]
+        states[length] = read_tokens(carried, tokens[:length].tolist(), arguments.segment)[1]
     taken: dict[int, dict[str, list[float]]] = {length: {"vanilla": [], "carried": []} for length in lengths}
     for repeat in range(arguments.repeats + 1):
         for length in lengths:

@@ -27,7 +27,7 @@ from longspan import LongspanConfig, LongspanForCausalLM, mixers
 from longspan.cli import use_fastest_exact_products
 from longspan.machine.environment import environment
 from longspan.machine.memory import peak_memory
-from longspan.tasks.language_modelling.generation import read
+from longspan.tasks.language_modelling.generation import read_tokens
 
 VOCABULARY = 256
 
@@ -51,7 +51,7 @@ def make(lm: LongspanForCausalLM, scores: torch.Tensor, states: Any, tokens: int
     taken = []
     for _ in range(tokens):
         start = time.perf_counter()
-        scores, states = read(lm, [int(scores.argmax())], 1, states)
+        scores, states = read_tokens(lm, [int(scores.argmax())], 1, states)
         if scores.device.type != "cpu":
             torch.accelerator.synchronize()
         taken.append(time.perf_counter() - start)
@@ -71,7 +71,7 @@ def peaks(arguments: argparse.Namespace, mixer: str, contexts: list[int]) -> lis
     at = 0
     found: list[int] = []
     for context in sorted(contexts):
-        scores, states = read(lm, tokens[at:context], arguments.segment, states)
+        scores, states = read_tokens(lm, tokens[at:context], arguments.segment, states)
         make(lm, scores, states, arguments.tokens)
         found.append(peak_memory())
         at = context
@@ -110,7 +110,7 @@ def main() -> None:
     models = {name: model(arguments, name) for name in names}
     tokens = context_tokens(max(contexts))
     after = {
-        (name, context): read(models[name], tokens[:context], arguments.segment)
+        (name, context): read_tokens(models[name], tokens[:context], arguments.segment)
         for name in names
         for context in contexts
     }

@@ -31,7 +31,7 @@ def test_packaged_recipes_load_and_survive_writing(name, tmp_path):
 @pytest.mark.parametrize("name", recipes.names())
 def test_packaged_recipes_hold_only_what_differs_from_the_defaults(name):
     recipe = recipes.load(name)
-    written = tomllib.loads(recipe_files.read(name)[1])
+    written = tomllib.loads(recipe_files.read_recipe(name)[1])
     defaults = {
         "data": dataclasses.asdict(recipe.task.data_config()),
         "model": LongspanConfig().to_dict() | {"classifier_dropout": None, "embedding_norm": None},

@@ -164,7 +164,7 @@ def _keys(task: Any) -> list[str]:
                         f"   {meaning}",
                         "",
                     ]
-    others = ", ".join(f"``{name}``" for name in keys.others(task))
+    others = ", ".join(f"``{name}``" for name in keys.further_keys(task))
     return [
         *found,
         "Further keys of ``[training]`` are fields of transformers' ``TrainingArguments``: " + others + ".",

@@ -14,7 +14,7 @@ from longspan import (
     LongspanForSeq2SeqLM,
 )
 from longspan.explanations.methods import METHODS, removal
-from longspan.explanations.question import Question, Read
+from longspan.explanations.question import InputSequence, Question
 
 SMALL: dict[str, Any] = {
     "vocab_size": 20,
@@ -44,7 +44,7 @@ def pairs() -> Question:
         "attention_mask": torch.ones_like(batch["input_ids"]),
         "second_mask": torch.ones_like(batch["second_ids"]),
     }
-    reads = (Read(), Read("second_mask", "second_counts", 1))
+    reads = (InputSequence(), InputSequence("second_mask", "second_counts", 1))
     model = built(LongspanForDocumentPairs, num_labels=3)
     return Question(model, batch, lambda logits: logits[:, 1], lambda logits: logits.softmax(1)[:, 1], reads)
 
@@ -63,7 +63,7 @@ def evidence(question: str) -> Question:
     batch |= {"part_ids": torch.tensor([[0, 0, 0, 1, 1, 1, 2, 2, 2]]), "part_mask": torch.ones(1, 3).long()}
     batch |= {"attention_mask": torch.ones(1, 9).long(), "question_mask": torch.ones(1, 4).long()}
     settings = {"question_rows": torch.zeros(1, dtype=torch.long)}
-    reads = (Read("question_mask", "question_counts", 1), Read())
+    reads = (InputSequence("question_mask", "question_counts", 1), InputSequence())
     cross = {"cross_mixers": ["softmax"]} if question == "context" else {}
     model = built(LongspanForEvidence, question=question, part_depth=1, num_labels=1, **cross)
     share = torch.sigmoid
@@ -124,7 +124,7 @@ def test_answers_depend_on_the_question_too(question: str) -> None:
         batch,
         lambda logits: logits[:, 0, 6] + logits[:, 1, 7],
         lambda logits: logits.softmax(-1)[:, 0, 6],
-        (Read(call=int(bool(cross))),),
+        (InputSequence(call=int(bool(cross))),),
         masked=False,
         output=lambda found: torch.stack((found.start_logits, found.end_logits), 1),
     )

@@ -14,15 +14,15 @@ from longspan.machine import locks
 
 def test_a_second_holder_is_told_of_the_first(tmp_path: Path) -> None:
     with (
-        locks.held(tmp_path, "a training run"),
+        locks.lock_folder(tmp_path, "a training run"),
         pytest.raises(UserError, match=rf"process {os.getpid()}, started \d{{4}}-.*; wait for it") as error,
-        locks.held(tmp_path, "a training run"),
+        locks.lock_folder(tmp_path, "a training run"),
     ):
         pass
     assert "\n" not in str(error.value)
     # Nothing is left of it.
     assert not list(tmp_path.iterdir())
-    with locks.held(tmp_path, "a training run"):
+    with locks.lock_folder(tmp_path, "a training run"):
         pass
 
 
@@ -31,7 +31,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     folder.mkdir()
 
     def work() -> int:
-        with locks.held(folder, "a training run"):
+        with locks.lock_folder(folder, "a training run"):
             (tmp_path / "ready").touch()
             time.sleep(60)
         return 0
@@ -39,11 +39,11 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     child = forked.fork(work, tmp_path / "told.txt")
     while not (tmp_path / "ready").exists():
         time.sleep(0.01)
-    with pytest.raises(UserError, match=f"process {child}, "), locks.held(folder, "a training run"):
+    with pytest.raises(UserError, match=f"process {child}, "), locks.lock_folder(folder, "a training run"):
         pass
     os.kill(child, signal.SIGKILL)
     assert forked.ended(child) == -signal.SIGKILL
-    with locks.held(folder, "a training run"):
+    with locks.lock_folder(folder, "a training run"):
         pass
 
 
@@ -51,6 +51,6 @@ def test_a_link_in_place_of_the_lock_is_refused(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("mine")
     (tmp_path / locks.FILE).symlink_to(notes)
-    with pytest.raises(UserError, match="got a link; remove it"), locks.held(tmp_path, "a training run"):
+    with pytest.raises(UserError, match="got a link; remove it"), locks.lock_folder(tmp_path, "a training run"):
         pass
     assert notes.read_text() == "mine"

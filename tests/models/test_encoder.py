@@ -33,7 +33,7 @@ from longspan import (
     LongspanModel,
 )
 from longspan.errors import UserError
-from longspan.models.window_encoder import WindowEncoder, configured, described, kept, windows
+from longspan.models.window_encoder import WindowEncoder, configured, described, to_storage_type, windows
 
 SIZE = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
 CLS, SEP = 2, 3
@@ -253,7 +253,7 @@ def test_a_frozen_encoder_stays_as_it_is() -> None:
 
 
 def test_what_is_kept_is_finite() -> None:
-    assert kept(torch.tensor([1e9, -1e9, 1.0])).tolist() == [65504.0, -65504.0, 1.0]
+    assert to_storage_type(torch.tensor([1e9, -1e9, 1.0])).tolist() == [65504.0, -65504.0, 1.0]
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])

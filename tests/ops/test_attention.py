@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rounding import assert_within, rounding
 
 from longspan.errors import UserError
-from longspan.ops.attention import attention, attention_naive, check_context, served
+from longspan.ops.attention import attended_mask, attention, attention_naive, check_context
 
 
 @given(n=st.integers(1, 12), extra=st.integers(0, 9), causal=st.booleans(), masked=st.booleans(), fused=st.booleans())
@@ -83,9 +83,9 @@ def test_a_context_stands_alone() -> None:
 def test_outputs_are_due_at_real_positions_of_rows_with_a_context() -> None:
     x = torch.zeros(2, 2, 3)
     mask, context_mask = torch.tensor([[True, False], [True, True]]), torch.tensor([[True], [False]])
-    assert served(x, None, None) is None
-    assert served(x, mask, None) is mask
+    assert attended_mask(x, None, None) is None
+    assert attended_mask(x, mask, None) is mask
     for given_mask, expected in ((None, [[True, True], [False, False]]), (mask, [[True, False], [False, False]])):
-        due = served(x, given_mask, context_mask)
+        due = attended_mask(x, given_mask, context_mask)
         assert due is not None
         assert due.tolist() == expected

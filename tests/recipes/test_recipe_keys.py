@@ -23,9 +23,9 @@ def test_every_key_is_explained(name: str) -> None:
         assert len(key.meaning) > 10, f"{key.table}.{key.name} of {name} has no explanation"
         assert key.type
     for table in ("data", "model"):
-        assert [key.name for key in explained if key.table == table] == [*keys.known(table, task)]
-    told = {key.name for key in explained if key.table == "training"} | {*keys.others(task)}
-    assert told == {*keys.known("training", task)}
+        assert [key.name for key in explained if key.table == table] == [*keys.table_keys(table, task)]
+    told = {key.name for key in explained if key.table == "training"} | {*keys.further_keys(task)}
+    assert told == {*keys.table_keys("training", task)}
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_meanings_are_read_from_docstrings_and_fields() -> None:
 
 
 def test_every_word_leads_to_a_key() -> None:
-    known = {key for name in tasks.names() for table in keys.TABLES for key in keys.known(table, tasks.load(name))}
+    known = {key for name in tasks.names() for table in keys.TABLES for key in keys.table_keys(table, tasks.load(name))}
     assert {*keys.WORDS} <= known
     words = [word for words in keys.WORDS.values() for word in words.split()]
     # A word that is a key would never be looked up.

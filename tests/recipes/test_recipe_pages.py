@@ -42,12 +42,12 @@ def test_a_recipe_is_shown_with_every_key(name, capsys) -> None:
     for row in found["keys"]:
         assert f"\n{row['table']}.{row['name']}=" in page
         assert row["meaning"][1:] in plain
-    for line in recipe_files.read(name)[1].splitlines():
+    for line in recipe_files.read_recipe(name)[1].splitlines():
         if line.startswith("#"):
             assert " ".join(line[2:].split()) in plain
     # Whatever the file sets stands among what differs.
     changed = page.partition("What it changes")[2].partition("\n\n")[0]
-    written = tomllib.loads(recipe_files.read(name)[1])
+    written = tomllib.loads(recipe_files.read_recipe(name)[1])
     for table in keys.TABLES:
         for key in written.get(table, {}):
             assert f"  {table}.{key}=" in changed

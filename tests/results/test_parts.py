@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from longspan.errors import UserError
-from longspan.results.parts import NAMES, Parts, compare_parts, mean_of, told, told_of_mixers
+from longspan.results.parts import NAMES, Parts, compare_parts, describe_parts, mean_of, told_of_mixers
 
 
 def mean(sums):
@@ -87,8 +87,8 @@ def test_a_part_that_changes_nothing_is_told_from_a_tie_by_chance():
     assert low < 0 < high
     assert not tie.equals_both("counts")
     assert same.best() == tie.best() == "both"
-    assert "The counts alone decide" in told(same, "accuracy", short)
-    assert "not significant" in told(tie, "accuracy", short)
+    assert "The counts alone decide" in describe_parts(same, "accuracy", short)
+    assert "not significant" in describe_parts(tie, "accuracy", short)
 
 
 def test_they_survive_json():
@@ -186,7 +186,7 @@ def test_the_mean_of_seeds():
     ],
 )
 def test_what_is_said(parts, word, expected):
-    assert told(parts, word, short) == expected
+    assert describe_parts(parts, word, short) == expected
 
 
 def test_mixers_that_only_count_are_said_to():
@@ -224,7 +224,7 @@ def test_the_best_mixer_and_the_best_network():
     assert "chance" not in found
     assert found.endswith("The best network alone is that of softmax (loss 1.300).")
     one = {"additive": mixers["additive"]}
-    assert told_of_mixers(one, "accuracy", short) == told(mixers["additive"], "accuracy", short)
+    assert told_of_mixers(one, "accuracy", short) == describe_parts(mixers["additive"], "accuracy", short)
 
 
 def test_mixers_equal_as_far_as_tables_show():

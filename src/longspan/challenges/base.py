@@ -117,7 +117,7 @@ def stream(seed: int, *names: str) -> random.Random:
     return random.Random(" ".join((str(seed), *names)))
 
 
-def asked(sizes: Mapping[str, int], split: str, there: int) -> int:
+def examples_to_write(sizes: Mapping[str, int], split: str, there: int) -> int:
     """Number of a split's examples to write; raise UserError if it has fewer than asked for."""
     size = sizes.get(split, there)
     if size > there:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from longspan.challenges.base import SPLITS, Challenge, Data, Row, asked, stream
+from longspan.challenges.base import SPLITS, Challenge, Data, Row, examples_to_write, stream
 from longspan.data.columns.media import Media
 from longspan.data.sources.files.opening import examine
 from longspan.data.sources.formats.folders import DocumentFile, list_classes, sub_folders
@@ -47,7 +47,7 @@ class ClassFolders(Data):
         self._files = {}
         for split, files in zip(SPLITS, (kept, held, test), strict=True):
             stream(seed, challenge.name, split).shuffle(files)
-            self._files[split] = files[: asked(sizes, split, len(files))]
+            self._files[split] = files[: examples_to_write(sizes, split, len(files))]
 
     def size(self, split: str) -> int:
         return len(self._files[split])

@@ -78,7 +78,7 @@ def matched(source: random.Random) -> Iterator[tuple["Drawing", "Drawing"]]:
     waiting: dict[tuple[int, ...], deque[Drawing]] = {}
     while True:
         drawing = draw(state)
-        places = _places(drawing)
+        places = _distances(drawing)
         others = waiting.get((*places, not drawing.connected))
         if not others:
             waiting.setdefault((*places, drawing.connected), deque()).append(drawing)
@@ -88,7 +88,7 @@ def matched(source: random.Random) -> Iterator[tuple["Drawing", "Drawing"]]:
             yield others.popleft(), drawing
 
 
-def _places(drawing: "Drawing") -> tuple[int, ...]:
+def _distances(drawing: "Drawing") -> tuple[int, ...]:
     """Distances of the circles from each other and from the middle, rounded."""
     import numpy as np
 

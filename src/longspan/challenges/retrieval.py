@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longspan.challenges.base import SPLITS, Challenge, Data, Row, asked, stream
+from longspan.challenges.base import SPLITS, Challenge, Data, Row, examples_to_write, stream
 from longspan.challenges.texts import read_text
 from longspan.data.sources.files.opening import examine, open_packed
 from longspan.data.sources.formats.folders import Listed, document_file, is_text, list_files, list_splits
@@ -93,7 +93,7 @@ class _Papers(Data):
                         f"by tabs, got {len(fields)} fields that begin with {fields[0][:20]!r}; restore the file."
                     )
                 yield {"first": fields[3], "second": fields[4], "label": _LABELS[fields[0]]}
-        asked(self._sizes, split, number)
+        examples_to_write(self._sizes, split, number)
         if not number:
             raise UserError(f"expected pairs in {name}, got an empty file; restore it.")
 
@@ -124,14 +124,14 @@ class _Excerpts(Data):
         return self._sizes[split]
 
     def rows(self, split: str) -> Iterator[Row]:
-        books = [_read(file) for file in self._files[split]]
+        books = [_read_book(file) for file in self._files[split]]
         usable = [book for book in books if len(book.content) >= SHORTEST]
         self._used[split], self._short[split] = len(usable), len(books) - len(usable)
         if len(usable) < 2:
             raise UserError(
                 f"expected at least 2 books of {SHORTEST:,} bytes or more for {split}, got {len(usable)}; add more."
             )
-        source, others = stream(self._seed, Retrieval.name, split), _others(usable)
+        source, others = stream(self._seed, Retrieval.name, split), _other_books(usable)
         labels = [number % 2 for number in range(self._sizes[split])]
         source.shuffle(labels)
         for label in labels:
@@ -149,13 +149,13 @@ class _Excerpts(Data):
         return {"pairs": "pairs of excerpts of books", "books": self._used, "books_too_short": self._short}
 
 
-def _read(file: Listed) -> _Book:
+def _read_book(file: Listed) -> _Book:
     # The folder of a book, within that of its split, is named after the author.
     author = file.where.partition("/")[2].rpartition("/")[0]
     return _Book(author, read_text(document_file(*file)).replace("\r\n", "\n").encode())
 
 
-def _others(books: Sequence[_Book]) -> list[list[int]]:
+def _other_books(books: Sequence[_Book]) -> list[list[int]]:
     """Return the numbers of the other books for each book: of those by other authors, if there are any."""
     found = []
     for number, book in enumerate(books):

@@ -31,7 +31,7 @@ def unknown(arguments: Sequence[str], *parsers: argparse.ArgumentParser, recipe:
     if recipe and not hint.startswith("did"):
         from longspan import recipes
 
-        key = recipes.keys.meant(first.lstrip("-"), recipes.load(recipe).task)
+        key = recipes.keys.resembling_key(first.lstrip("-"), recipes.load(recipe).task)
         hint = f"did you mean '{key}=...'?" if key else hint
     return UserError(f"unrecognized argument {arguments[0]!r}; {hint}")
 

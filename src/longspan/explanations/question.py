@@ -23,7 +23,7 @@ LayerWeights = tuple[str, str, Float[Tensor, "n t"]]
 
 
 @dataclass(frozen=True)
-class Read:
+class InputSequence:
     """One of the sequences that a model reads, by the names of arguments of its `forward`.
 
     Attributes:
@@ -63,7 +63,7 @@ class Question:
     batch: Mapping[str, Tensor]
     value: Callable[[Tensor], Tensor]
     share: Callable[[Tensor], Tensor]
-    reads: Sequence[Read] = (Read(),)
+    reads: Sequence[InputSequence] = (InputSequence(),)
     masked: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
     at: int | None = None

@@ -1,4 +1,4 @@
-"""Folders that one process at a time writes to: `held`."""
+"""Folders that one process at a time writes to: `lock_folder`."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ FILE = ".lock"
 
 
 @contextlib.contextmanager
-def held(folder: Path, what: str) -> Iterator[None]:
+def lock_folder(folder: Path, what: str) -> Iterator[None]:
     """Keep other processes and threads from holding the same folder for the duration of the `with` block.
 
     Args:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from longspan.mixers._forgetting import Forgetting
 from longspan.mixers.base import Capabilities, Mixer
-from longspan.mixers.looks import means, weights_at
+from longspan.mixers.looks import softmax_mean, weights_at
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.competition import hand_out
 from longspan.ops.heads import head_width
@@ -83,7 +83,9 @@ class CompetingQueries(Mixer):
     def asked(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the shares of positions (b, h, t) as seen from `at`, and how each meets its query, (b, t, h)."""
         rates, logits = self.forgetting(x, mask), self.score(x)
-        query = means(self.split(self.query(x)), logits, mask, rates, self.causal).to(accumulation_dtype(x.dtype))
+        query = softmax_mean(self.split(self.query(x)), logits, mask, rates, self.causal).to(
+            accumulation_dtype(x.dtype)
+        )
         return weights_at(logits, mask, at, rates, self.causal), (query * self.split(self.key(x))).sum(-1)
 
     def split(self, x: Tensor) -> Tensor:

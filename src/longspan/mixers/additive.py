@@ -13,7 +13,7 @@ from longspan.errors import UserError, check_choice
 from longspan.mixers._forgetting import Forgetting, refuse_context
 from longspan.mixers._naive import faded
 from longspan.mixers.base import Capabilities, ContextState, Look, Mixer
-from longspan.mixers.looks import means, time_constants, weights_at
+from longspan.mixers.looks import softmax_mean, time_constants, weights_at
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, position_softmax, project_heads
@@ -337,7 +337,7 @@ class Additive(Mixer):
             return Look()
         query, key, rates = self.project(self.query, x), self.project(self.key, x), self.forgetting(x, mask)
         logits = self.logits(query, self.query_score)
-        global_query = means(self.split(query), logits, mask, rates, self.causal)
+        global_query = softmax_mean(self.split(query), logits, mask, rates, self.causal)
         _, key_logits = self._met(global_query.flatten(2), key)
         alpha, beta = (weights_at(each, mask, at, rates, self.causal) for each in (logits, key_logits))
         return Look({"alpha": alpha, "beta": beta}, time_constants=time_constants(rates, mask))

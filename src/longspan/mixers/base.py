@@ -37,7 +37,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
 from longspan.mixers import _checks
-from longspan.ops.attention import served
+from longspan.ops.attention import attended_mask
 from longspan.ops.execution import without_autocast
 from longspan.ops.packing import by_document, zero_padding
 
@@ -217,7 +217,7 @@ class Mixer(nn.Module, ABC):
             return x.masked_fill(torch.ones_like(x[..., :1], dtype=torch.bool), 0)
         context, context_mask = self._counted(zero_padding(context, context_mask), context_mask, context_counts)
         y = self.mix_context(x, mask, context, context_mask)
-        return y if self.zeroes_padding else zero_padding(y, served(x, mask, context_mask))
+        return y if self.zeroes_padding else zero_padding(y, attended_mask(x, mask, context_mask))
 
     def step(
         self, x: Float[Tensor, "b n d"], state: State, mask: Bool[Tensor, "b n"] | None = None
@@ -430,7 +430,7 @@ class Mixer(nn.Module, ABC):
 
     def read_context(self, context: Tensor, context_mask: Tensor | None) -> ContextState:
         """Return the state that holds what is to be known of `context` (b, m, dim), zero where `context_mask` is False,
-        and that nothing of x has been seen; m >= 1. The caller sets `served`.
+        and that nothing of x has been seen; m >= 1. The caller sets `attended_mask`.
         """
         raise NotImplementedError(f"{self._name} declares that it takes a context, and must implement read_context")
 
@@ -508,7 +508,7 @@ class Mixer(nn.Module, ABC):
             return x, state
         if isinstance(state, ContextState):
             y, state = self.advance_context(zero_padding(x, mask), mask, state)
-            return zero_padding(y, served(x, mask, state.served.unsqueeze(1))), state
+            return zero_padding(y, attended_mask(x, mask, state.served.unsqueeze(1))), state
         y, state = self.advance(zero_padding(x, mask), mask, state)
         return zero_padding(y, mask), state
 

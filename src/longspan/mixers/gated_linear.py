@@ -8,7 +8,7 @@ from torch import Tensor
 from longspan.errors import check_choice
 from longspan.mixers._fast_weights import FastWeights, naive_rows
 from longspan.mixers.base import Look
-from longspan.mixers.looks import kept
+from longspan.mixers.looks import decay_weights
 from longspan.ops.execution import on_cpu
 from longspan.ops.fast_weights.plain import CHANNEL_CHUNK, CHUNK
 from longspan.ops.gated_linear import gated_linear_attention
@@ -75,11 +75,11 @@ class GatedLinear(FastWeights):
         rates = self.rates(x, mask)
         rates = rates if rates.ndim == 3 else rates.mT.flatten(1, 2)
         if self.causal:
-            left = kept(rates, mask, at)
+            left = decay_weights(rates, mask, at)
         else:
             forward, backward = rates.chunk(2, 1)
             turned = None if mask is None else mask.flip(1), None if at is None else x.shape[1] - 1 - at
-            left = torch.cat((kept(forward, mask, at), kept(backward.flip(2), *turned).flip(2)), 1)
+            left = torch.cat((decay_weights(forward, mask, at), decay_weights(backward.flip(2), *turned).flip(2)), 1)
         return replace(look, weights={**look.weights, "kept": left})
 
     def operations(self, length: int) -> int:

@@ -90,7 +90,7 @@ def weights_of(
     return weights / queries.sum(1).clamp_min(1)[:, None, None]
 
 
-def means(
+def softmax_mean(
     values: Float[Tensor, "b t h e"],
     logits: Float[Tensor, "b t h"],
     mask: Bool[Tensor, "b t"] | None,
@@ -113,16 +113,16 @@ def weights_at(
     rates: Float[Tensor, "b t h"] | None = None,
     causal: bool = False,
 ) -> Float[Tensor, "b h t"]:
-    """Return the weights in `means` at a position of each row, or without `at` their means over the real ones."""
+    """Weights in `softmax_mean` at a position of each row, or without `at` their means over the real ones."""
     logits = logits.to(accumulation_dtype(logits.dtype))
 
     def gather(values: Tensor) -> Tensor:
-        return means(values.transpose(1, 2), logits, mask, rates, causal).transpose(1, 2)
+        return softmax_mean(values.transpose(1, 2), logits, mask, rates, causal).transpose(1, 2)
 
     return weights_of(gather, logits.mT.unsqueeze(3), _queries(logits, mask, at)).squeeze(3)
 
 
-def kept(
+def decay_weights(
     rates: Float[Tensor, "b h t"], mask: Bool[Tensor, "b t"] | None, at: Int[Tensor, " b"] | None
 ) -> Float[Tensor, "b h t"]:
     """Share of each position up to `at` that is left there, where all before it shrinks by exp(-rate) at each.

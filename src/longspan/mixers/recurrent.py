@@ -10,7 +10,7 @@ from torch.nn.functional import linear, logsigmoid
 
 from longspan.errors import UserError, check_choice
 from longspan.mixers.base import Capabilities, Look, Mixer
-from longspan.mixers.looks import kept, time_constants
+from longspan.mixers.looks import decay_weights, time_constants
 from longspan.ops.execution import by_hand, exporting, without_autocast
 from longspan.ops.packing import left_aligned, left_aligned_step, zero_padding
 from longspan.ops.pooling import accumulation_dtype
@@ -290,7 +290,7 @@ class Recurrent(Mixer):
             read = x.gather(1, order.unsqueeze(2).expand_as(x))
             rates = reader.rates(read, reader(read, state)[0]) * real.gather(1, order).unsqueeze(2)
             rank = None if at is None else (order == at.unsqueeze(1)).int().argmax(1)
-            found = kept(rates.mT, real.gather(1, order), rank)
+            found = decay_weights(rates.mT, real.gather(1, order), rank)
             left.append(torch.zeros_like(found).scatter(2, order.unsqueeze(1).expand_as(found), found))
             decay = time_constants(rates, real)
             assert decay is not None

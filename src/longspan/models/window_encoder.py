@@ -247,7 +247,7 @@ class WindowEncoder(nn.Module):
             start, end = np.searchsorted(plan.windows, (first, first + step))
             where = (plan.windows[start:end] - first) * longest + plan.positions[start:end]
             outputs = read[0].flatten(0, 1)[torch.from_numpy(where).to(device)]
-            found.append(outputs if self.trained else kept(outputs))
+            found.append(outputs if self.trained else to_storage_type(outputs))
         return torch.cat(found)
 
     def fingerprint(self) -> str:
@@ -266,7 +266,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
-def kept(outputs: Tensor) -> Tensor:
+def to_storage_type(outputs: Tensor) -> Tensor:
     """Return outputs as they are kept on disk; what is too large becomes the largest number."""
     most = torch.finfo(KEPT).max
     return outputs.clamp(-most, most).to(KEPT)

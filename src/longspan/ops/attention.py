@@ -155,7 +155,7 @@ def check_context(document_ids: Tensor | None, context: Tensor | None, context_m
         )
 
 
-def served(
+def attended_mask(
     x: Float[Tensor, "b n d"], mask: Shaped[Tensor, "b n"] | None, context_mask: Shaped[Tensor, "b m"] | None
 ) -> Bool[Tensor, "b n"] | None:
     """Return where outputs are not zero: at real positions whose row has a real position in the context."""

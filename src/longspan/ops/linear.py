@@ -152,7 +152,7 @@ def _causal_block(
         if rates is not None:
             kept = (-rates).exp().to(keys.dtype)
             state = LinearSums(state.values * kept.unsqueeze(-1), state.weights * kept)
-        sums = state.values + plain.turned(keys, numbers).mT @ value.to(keys.dtype)
+        sums = state.values + plain.rotate(keys, numbers).mT @ value.to(keys.dtype)
         weights = state.weights + keys[:, :, 0]
         return plain.answers(sums, weights, query, numbers), LinearSums(sums, weights)
     queries, keys = plain.query_features(_chunks(query)), plain.key_features(_chunks(key), None)

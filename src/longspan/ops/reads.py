@@ -59,12 +59,12 @@ def score(reads: JointReads, rows: Float[Tensor, "*b h d"]) -> Float[Tensor, "b 
 
     Rows without b apply to the whole batch.
     """
-    return _read(reads, _scores, rows.to(reads.x.dtype).expand(reads.x.shape[0], -1, -1))
+    return _apply_read(reads, _scores, rows.to(reads.x.dtype).expand(reads.x.shape[0], -1, -1))
 
 
 def pool(reads: JointReads, weights: Float[Tensor, "b h t"]) -> Float[Tensor, "b h d"]:
     """Return the sum of the positions of x, each times its weight, in the type of x. Cost: t·h·d."""
-    return _read(reads, _sums, weights.to(reads.x.dtype))
+    return _apply_read(reads, _sums, weights.to(reads.x.dtype))
 
 
 def transform(
@@ -81,17 +81,19 @@ def transform(
     matrix = matrix.to(x.dtype).expand(x.shape[0], -1, -1)
     if constant is not None:
         constant = constant.to(x.dtype).expand(x.shape[0], 1, -1)
-    return _read(reads, _outputs, matrix, constant)
+    return _apply_read(reads, _outputs, matrix, constant)
 
 
-def _read(reads: JointReads, product: Callable[..., Tensor], operand: Tensor, constant: Tensor | None = None) -> Tensor:
+def _apply_read(
+    reads: JointReads, product: Callable[..., Tensor], operand: Tensor, constant: Tensor | None = None
+) -> Tensor:
     width = reads.announced.pop(0) if reads.announced else 0
     if operand.shape[1] != width:
         raise ValueError(f"expected a read of width {width}, as announced, got {operand.shape[1]}; announce it.")
     if not reads.placeholders:
         return product(reads.x, operand, constant)
     places = reads.placeholders.pop(0), reads.placeholders.pop(0)
-    result: Tensor = _Read.apply(product, reads.x, operand, constant, *places)
+    result: Tensor = _ReadFunction.apply(product, reads.x, operand, constant, *places)
     return result
 
 
@@ -155,7 +157,7 @@ def _pairs(factors: tuple[Tensor | None, ...]) -> Iterator[tuple[Tensor, Tensor]
             yield coefficients, rows
 
 
-class _Read(Function):
+class _ReadFunction(Function):
     """`_scores`, `_sums` or `_outputs`; what it adds to the gradient of x goes to the placeholders, as two factors."""
 
     @staticmethod

@@ -15,7 +15,7 @@ def segment_sum(
 
     Values where `mask` is False are in none, and a segment without values has zeros. Cost: t·d.
     """
-    flat, rows = _places(segments, count, mask)
+    flat, rows = _segment_rows(segments, count, mask)
     wide = values.to(accumulation_dtype(values.dtype))
     if mask is not None:
         wide = wide.masked_fill(~mask.unsqueeze(-1), 0)
@@ -43,7 +43,7 @@ def segment_softmax_pool(
     A segment without positions gives zeros. Cost: t·d.
     """
     times, mask = (mask, present(mask)) if counting(mask) else (None, mask)
-    flat, rows = _places(segments, count, mask)
+    flat, rows = _segment_rows(segments, count, mask)
     wide = logits.to(accumulation_dtype(logits.dtype))
     largest = wide.detach().new_full((rows * (count + 1),), FLOOR)
     largest = largest.scatter_reduce(0, flat, wide.detach().flatten(), "amax")
@@ -57,7 +57,7 @@ def segment_softmax_pool(
     return (pooled / total.clamp_min(least)).to(values.dtype)
 
 
-def _places(segments: Tensor, count: int, mask: Tensor | None) -> tuple[Tensor, int]:
+def _segment_rows(segments: Tensor, count: int, mask: Tensor | None) -> tuple[Tensor, int]:
     """Return the number of each position's segment among those of all rows, and the number of rows.
 
     Each row has one segment more, for padding.

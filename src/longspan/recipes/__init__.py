@@ -20,8 +20,8 @@ from longspan.data.sources.formats.schema import source_names
 from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.recipes import keys, starting
-from longspan.recipes.keys import TABLES, TRAINING_DEFAULTS, known
-from longspan.recipes.recipe_files import DEFAULT_TASK, names, read, read_toml
+from longspan.recipes.keys import TABLES, TRAINING_DEFAULTS, table_keys
+from longspan.recipes.recipe_files import DEFAULT_TASK, names, read_recipe, read_toml
 from longspan.tasks.base.task import Recipe, Task
 
 __all__ = ["DEFAULT_TASK", "TRAINING_DEFAULTS", "load", "names", "of_run"]
@@ -61,7 +61,7 @@ def load(
         wrong, wanted = overrides, "overrides as a list of texts such as ['model.dim=128']"
     else:
         with imports.allow(*allow_imports):
-            return _load(str(name_or_path), *read(str(name_or_path)), overrides, settings, starting.complete)
+            return _load(str(name_or_path), *read_recipe(str(name_or_path)), overrides, settings, starting.complete)
     raise UserError(f"expected {wanted}, got {described(wrong)}; give data by name, as data=frame.")
 
 
@@ -79,7 +79,7 @@ def check_one_source(overrides: typing.Sequence[str], settings: Mapping[str, Any
     """Raise UserError if files of data are named next to data that are given by themselves."""
     for name in ("path", "train", "validation", "test"):
         key = f"data.{name}"
-        if _given(key, [*overrides, *(f"data.{own}={value}" for own, value in settings.items() if own == name)]):
+        if _is_set(key, [*overrides, *(f"data.{own}={value}" for own, value in settings.items() if own == name)]):
             raise UserError(f"expected data=... or {key}=..., got both; leave one of them out.")
 
 
@@ -107,11 +107,11 @@ def _load(
         placed = keys.placed(settings, task, source)
         given = [*overrides, *(f"{key}={value}" for key, value in placed.items())]
         shape: dict[str, Any] = {}
-        if not tables.get("model", {}).get("start_from") and _given("model.start_from", given):
+        if not tables.get("model", {}).get("start_from") and _is_set("model.start_from", given):
             shape = _checked("model", starting.give_way(tables, task), task, source)
-        if _given("model.encoder", given):
+        if _is_set("model.encoder", given):
             starting.drop_new_tokens(tables)
-        if any(_given(f"training.{key}", given) for key in ("num_train_epochs", "max_steps")):
+        if any(_is_set(f"training.{key}", given) for key in ("num_train_epochs", "max_steps")):
             # It would raise the number that the user sets.
             tables.get("training", {}).pop("min_steps", None)
         for override in overrides:
@@ -124,7 +124,7 @@ def _load(
             tables[table] = _checked(table, tables.get(table, {}), task, source)
         starting.fill_in_encoder_tokens(tables)
         # Of a run that starts from another one, the recipe says everything; else it could name itself.
-        complete(tables, task, lambda folder: _load(folder, *read(folder), (), {}, lambda *_: None), shape)
+        complete(tables, task, lambda folder: _load(folder, *read_recipe(folder), (), {}, lambda *_: None), shape)
         start_from = tables["model"].pop("start_from", "")
         data = task.data_config(**tables["data"])
         # Two columns of one name are a mistake whatever the data are.
@@ -144,7 +144,7 @@ def _load(
     )
 
 
-def _given(key: str, overrides: typing.Sequence[str]) -> bool:
+def _is_set(key: str, overrides: typing.Sequence[str]) -> bool:
     """Say whether one of the overrides sets a key to something that is not empty."""
     parts = (override.partition("=") for override in overrides)
     return any(name.strip() == key and value.strip().strip("\"'") for name, _, value in parts)
@@ -183,7 +183,7 @@ def _split(override: str, task: Task, recipe: str) -> tuple[list[str], str]:
 
 def _hint(parts: list[str], task: Task, recipe: str) -> Any:
     """Type of the value under `table.key[.key...]`. Raises UserError if there is no such key."""
-    hints = known(parts[0], task)
+    hints = table_keys(parts[0], task)
     if parts[1] not in hints:
         raise keys.unknown(parts[1], task, recipe, parts[0])
     return hints[parts[1]] if len(parts) == 2 else Any

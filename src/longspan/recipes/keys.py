@@ -150,7 +150,7 @@ def declared(table: str, task: Task) -> dict[str, tuple[str, type]]:
     return found
 
 
-def known(table: str, task: Task) -> dict[str, Any]:
+def table_keys(table: str, task: Task) -> dict[str, Any]:
     """Keys that a table may hold, each with its type."""
     return {name: _hints(kind)[name] for name, (_, kind) in declared(table, task).items()}
 
@@ -176,7 +176,7 @@ def explained(task: Task) -> list[Key]:
     return [_key(table, name, task) for table, names in shown.items() for name in names]
 
 
-def others(task: Task) -> list[str]:
+def further_keys(task: Task) -> list[str]:
     """Further keys of `[training]`, which `explained` leaves to transformers."""
     return sorted(declared("training", task).keys() - {*USUAL, *options.names(task.training_options)})
 
@@ -215,7 +215,7 @@ def everywhere(key: str) -> list[tuple[Key, list[str]]]:
             found.setdefault(repr(entry), (entry, []))[1].append(task.name)
     if not found:
         names = {f"{table}.{other}" for task in _every() for other in declared(table, task)}
-        near = next(filter(None, (meant(name, task, table) for task in _every())), None)
+        near = next(filter(None, (resembling_key(name, task, table) for task in _every())), None)
         told = f"did you mean {near!r}?" if near else listing(key, names, "`longspan show RECIPE`")
         raise UserError(f"no recipe has the key {key!r}; {told}")
     return list(found.values())
@@ -229,7 +229,7 @@ def homes(name: str) -> list[str]:
 # Keys that there are not
 
 
-def meant(key: str, task: Task, table: str = "", also: Iterable[str] = ()) -> str | None:
+def resembling_key(key: str, task: Task, table: str = "", also: Iterable[str] = ()) -> str | None:
     """Key that `key` means or resembles, as "table.name", or None.
 
     Args:
@@ -245,10 +245,10 @@ def meant(key: str, task: Task, table: str = "", also: Iterable[str] = ()) -> st
 
 
 def hint(key: str, task: Task, recipe: str, table: str = "", also: Iterable[str] = ()) -> str:
-    """Hint for an unknown key, where `recipe` is what to show to see all keys; see `meant`."""
+    """Hint for an unknown key, where `recipe` is what to show to see all keys; see `resembling_key`."""
     if table and (homes := [other for other in TABLES if key in declared(other, task)]):
         return f"it belongs in [{homes[0]}]."
-    if found := meant(key, task, table, also):
+    if found := resembling_key(key, task, table, also):
         return f"did you mean {found!r}?"
     every = [f"{other}.{name}" for other in TABLES for name in declared(other, task)]
     return listing(key, every, f"`longspan show {recipe}`")

@@ -7,7 +7,7 @@ from typing import Any
 from longspan import recipes
 from longspan.recipes import keys
 from longspan.recipes.keys import Key
-from longspan.recipes.recipe_files import names, read
+from longspan.recipes.recipe_files import names, read_recipe
 from longspan.tasks.base.task import Recipe
 
 _LINK = "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments"
@@ -41,7 +41,7 @@ def describe(recipe: Recipe) -> dict[str, Any]:
     return {
         **_entry(recipe),
         "keys": [{**dataclasses.asdict(key), "value": _value(recipe, key)} for key in keys.explained(recipe.task)],
-        "further_training_keys": keys.others(recipe.task),
+        "further_training_keys": keys.further_keys(recipe.task),
     }
 
 
@@ -56,7 +56,9 @@ def recipe_page(recipe: Recipe, source: str, width: int | None = None) -> str:
     found = keys.explained(recipe.task)
     changed = [key for key in found if _value(recipe, key) != key.default]
     usual = {key.name for key in found if key.table == "training"}
-    told = (line.removeprefix("#").removeprefix(" ") for line in read(source)[1].splitlines() if line.startswith("#"))
+    told = (
+        line.removeprefix("#").removeprefix(" ") for line in read_recipe(source)[1].splitlines() if line.startswith("#")
+    )
     further = {name: value for name, value in recipe.training.items() if name not in usual}
     parts = [
         _wrapped(f"{recipe.name}: {recipe.description}", width, ""),
@@ -82,7 +84,7 @@ def recipe_page(recipe: Recipe, source: str, width: int | None = None) -> str:
                 _wrapped(f"    {key.meaning[:1].upper()}{key.meaning[1:]}", width, "    "),
             ]
         parts.append("\n".join(lines))
-    others = f"{len(keys.others(recipe.task))} further keys of [training] are those of transformers: {_LINK}"
+    others = f"{len(keys.further_keys(recipe.task))} further keys of [training] are those of transformers: {_LINK}"
     return "\n\n".join(part for part in [*parts, others] if part)
 
 

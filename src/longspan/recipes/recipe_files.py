@@ -1,4 +1,4 @@
-"""Finding a recipe by its name or path, with suggestions for an unknown one: `read`."""
+"""Finding a recipe by its name or path, with suggestions for an unknown one: `read_recipe`."""
 
 import tomllib
 from importlib import resources
@@ -36,7 +36,7 @@ def names() -> list[str]:
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
-def read(name_or_path: str) -> tuple[str, str]:
+def read_recipe(name_or_path: str) -> tuple[str, str]:
     """Return the name and the text of a recipe: one that comes with longspan, a TOML file, or that of a run folder.
 
     Raises:
@@ -85,7 +85,7 @@ def _no_recipe(given: str, path: Path) -> UserError:
     if "=" in given:
         return UserError(f"expected a recipe before {given!r}, got none; did you mean '{FOR_LABELS} {given}'?")
     if given in tasks.names():
-        those = [name for name in names() if tomllib.loads(read(name)[1]).get("task", DEFAULT_TASK) == given]
+        those = [name for name in names() if tomllib.loads(read_recipe(name)[1]).get("task", DEFAULT_TASK) == given]
         return UserError(f"expected a recipe, got the task {given!r}; its recipes are {', '.join(those)}.")
     if mixer := next(
         (name for name in (given, MEANT.get(given, "")) if name in (*mixers.names(), *mixers.aliases())), ""

@@ -11,8 +11,8 @@ from longspan.results.check import Checked, ModelReport
 def checks_summary(reports: Sequence[ModelReport], style: str = "simple") -> str:
     """Summary that `longspan check` prints: a table for one model, or the deviations of several, and failures."""
     if len(reports) == 1:
-        return "\n\n".join([_table(reports[0], style), *_told(reports[0])])
-    return "\n\n".join([deviations(reports, style), *(told for report in reports for told in _told(report))])
+        return "\n\n".join([_table(reports[0], style), *_outcome(reports[0])])
+    return "\n\n".join([deviations(reports, style), *(told for report in reports for told in _outcome(report))])
 
 
 def checks_list(promises: Mapping[str, str], width: int = WIDTH) -> str:
@@ -58,7 +58,7 @@ def _table(report: ModelReport, style: str) -> str:
     return table(["check", "outcome", "deviation", "tolerance", "where it is largest"], rows, style)
 
 
-def _told(report: ModelReport) -> list[str]:
+def _outcome(report: ModelReport) -> list[str]:
     """Say in a sentence how many checks failed, and give the promise and the reason of each that did not pass."""
     lines = [
         f"{check.check} {check.outcome}: {_reason(check)}"

@@ -228,12 +228,12 @@ def _page_data(explanation: Explanation, pieces: Sequence[Piece]) -> dict[str, A
     step = max(1, -(-len(parts) * len(pieces) * 4 // (3 * _PART_BYTES)))
     rows = [_scores_row("all together", np.array([piece.score for piece in pieces]), 1, 16)]
     rows += [_scores_row(name, scores, step, 8) for name, scores in parts.items()]
-    data = {"what": WHAT[explanation.places][0], "rows": rows, **_places(explanation, pieces)}
+    data = {"what": WHAT[explanation.places][0], "rows": rows, **_piece_places(explanation, pieces)}
     as_json = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPED)
     return {**data, "as_json": as_json}
 
 
-def _places(explanation: Explanation, pieces: Sequence[Piece]) -> dict[str, Any]:
+def _piece_places(explanation: Explanation, pieces: Sequence[Piece]) -> dict[str, Any]:
     """Where the pieces are, or what they are called."""
     if explanation.places == "characters":
         begin = max(0, pieces[0].start - UNREAD)

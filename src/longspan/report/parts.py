@@ -5,7 +5,7 @@ from typing import Any
 
 from longspan.report import SPLITS, number, table
 from longspan.results import Comparison
-from longspan.results.parts import NAMES, Interval, Parts, told, told_of_mixers
+from longspan.results.parts import NAMES, Interval, Parts, describe_parts, told_of_mixers
 from longspan.results.scores import Scores
 
 
@@ -22,7 +22,7 @@ def of_model(details: Mapping[str, Any], kind: type[Scores], style: str = "simpl
     found = Parts.from_dict(details["parts"])
     word = _word(found, kind)
     rows = ([name, number(found.values[name]), _written(found.intervals[name])] for name in NAMES)
-    return [table(["part", word, "95 % interval"], rows, style), told(found, word, number)]
+    return [table(["part", word, "95 % interval"], rows, style), describe_parts(found, word, number)]
 
 
 def of_mixers(result: Comparison, style: str = "simple") -> list[str]:

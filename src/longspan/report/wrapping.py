@@ -28,9 +28,9 @@ def fitted(
     """
     columns = [[row[place] for row in rows] for place in range(len(headers))]
     shown, aligned = list(headers), ["left", *["right"] * (len(headers) - 1)]
-    if _taken(map(_width, shown, columns)) > width:
+    if _total_width(map(_width, shown, columns)) > width:
         shown = [_narrow(header, _longest(column) - _PADDING) for header, column in zip(shown, columns, strict=True)]
-    if _taken(map(_width, shown, columns)) > width:
+    if _total_width(map(_width, shown, columns)) > width:
         for place, most in _text_widths(shown, columns, width).items():
             columns[place] = [_filled(cell, most) for cell in columns[place]]
             shown[place] = _filled(shown[place].replace("\n", " "), most - _PADDING)
@@ -38,7 +38,7 @@ def fitted(
     widths = list(map(_width, shown, columns))
     groups: list[list[int]] = [[0]]
     for place in range(1, len(headers)):
-        if len(groups[-1]) > 1 and _taken(widths[each] for each in (*groups[-1], place)) > width:
+        if len(groups[-1]) > 1 and _total_width(widths[each] for each in (*groups[-1], place)) > width:
             groups.append([0])
         groups[-1].append(place)
     return [
@@ -51,7 +51,7 @@ def fitted(
     ]
 
 
-def _taken(widths: Iterable[int]) -> int:
+def _total_width(widths: Iterable[int]) -> int:
     found = list(widths)
     return sum(found) + _GAP * (len(found) - 1)
 
@@ -79,7 +79,7 @@ def _text_widths(headers: Sequence[str], columns: Sequence[Sequence[str]], width
     """Widths of columns of long texts: equal parts of the room that the others leave, or their needs."""
     widths = list(map(_width, headers, columns))
     texts = sorted((place for place, cells in enumerate(columns) if _longest(cells) > _LONG), key=widths.__getitem__)
-    room = width - _taken(widths) + sum(widths[place] for place in texts)
+    room = width - _total_width(widths) + sum(widths[place] for place in texts)
     found = {}
     for number, place in enumerate(texts):
         found[place] = max(_LEAST, min(widths[place], room // (len(texts) - number)))

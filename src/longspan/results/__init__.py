@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, Self
 from longspan.results import html
 from longspan.results.base import HIDDEN, LAST, Result, figures, merged, tabled
 from longspan.results.mistakes import UNKNOWN, Mistakes
-from longspan.results.parts import NAMES, Parts, told
+from longspan.results.parts import NAMES, Parts, describe_parts
 from longspan.results.scores import S, Scores
 
 _SPLITS = ("train", "validation", "test")
@@ -118,7 +118,7 @@ class Evaluation(Result, Generic[S]):
             word = self.scores.shown().get(parts.score, parts.score)
             rows = ([name, parts.values[name], *parts.intervals[name]] for name in NAMES)
             shown += html.table(["part", f"{self.split} {word}", "95 % interval from", "to"], rows)
-            shown += html.paragraph(told(parts, word, "{:.4g}".format))
+            shown += html.paragraph(describe_parts(parts, word, "{:.4g}".format))
         return shown + super().html()
 
 

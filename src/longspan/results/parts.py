@@ -146,7 +146,7 @@ def compare_parts(
     )
 
 
-def told(parts: Parts, word: str, number: Callable[[float], str]) -> str:
+def describe_parts(parts: Parts, word: str, number: Callable[[float], str]) -> str:
     """Say which part is best, whether the difference is significant, and which part does the work.
 
     Args:
@@ -185,7 +185,7 @@ def told_of_mixers(mixers: Mapping[str, Parts], word: str, number: Callable[[flo
         number: How numbers are written.
     """
     if len(mixers) == 1:
-        return told(next(iter(mixers.values())), word, number)
+        return describe_parts(next(iter(mixers.values())), word, number)
     best = _best(mixers, BOTH, number)
     parts = mixers[best[0]]
     value = number(parts.values[BOTH])
@@ -200,7 +200,7 @@ def told_of_mixers(mixers: Mapping[str, Parts], word: str, number: Callable[[flo
     close = [name for name, found in mixers.items() if name not in best and _overlap(found, parts)]
     if close:
         sentences.append(f"That may be chance: the intervals of {best[0]} and {_listed(close)} overlap.")
-    explained = told(parts, word, number)
+    explained = describe_parts(parts, word, number)
     sentences.append(f"In {best[0]}, {explained[0].lower()}{explained[1:]}")
     if others := [name for name in idle if name != best[0]]:
         sentences.append(f"In {_listed(others)}, the counts alone decide.")

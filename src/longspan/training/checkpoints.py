@@ -75,7 +75,7 @@ def step(checkpoint: Path) -> int:
 
 def planned_steps(checkpoint: Path) -> int:
     """Number of steps that were planned in all when a checkpoint was saved."""
-    return int(_read(checkpoint / "trainer_state.json")["max_steps"])
+    return int(_read_json(checkpoint / "trainer_state.json")["max_steps"])
 
 
 def to_resume_from(folder: Path, *, any_processes: bool = False) -> Path | None:
@@ -138,13 +138,13 @@ def _choose(folder: Path, any_processes: bool) -> Path | None:
 
 def _check(checkpoint: Path, any_processes: bool) -> None:
     """Raise UserError unless training can resume from `checkpoint` and end as if never interrupted."""
-    saved_by = _read(checkpoint / SEAL).get("processes")
+    saved_by = _read_json(checkpoint / SEAL).get("processes")
     if not any_processes and saved_by != processes.count():
         raise UserError(
             f"expected {saved_by} processes, as many as saved {checkpoint}, got {processes.count()}; resume with as "
             "many as before, or start again with --overwrite."
         )
-    best = _read(checkpoint / STATE).get("best_model_checkpoint")
+    best = _read_json(checkpoint / STATE).get("best_model_checkpoint")
     if best is None or Path(best).name == checkpoint.name:
         return
     holds_best = checkpoint.parent / Path(best).name
@@ -158,7 +158,7 @@ def _check(checkpoint: Path, any_processes: bool) -> None:
 
 def _damage(checkpoint: Path) -> str:
     """Damage of a complete checkpoint; empty if there is none."""
-    written = _read(checkpoint / SEAL).get("sha256")
+    written = _read_json(checkpoint / SEAL).get("sha256")
     if not isinstance(written, dict) or STATE not in written:
         return f"{SEAL} cannot be read"
     # Names that lead elsewhere could lead to a pipe, and reading it would wait forever.
@@ -188,7 +188,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one if the file is missing."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -239,7 +239,7 @@ def outputs(
         result, done = None, torch.zeros(len(examples), dtype=torch.bool)
         for batch, found in _computed(model, examples, batches, streams, progress, after_batch):
             part = found[name].float().cpu()
-            result = _with_room(result, part.shape[1:], done)
+            result = _enlarged(result, part.shape[1:], done)
             result[torch.as_tensor(batch)] = _widened(part, result.shape[1:])
             done[torch.as_tensor(batch)] = True
         return result, done
@@ -251,12 +251,12 @@ def outputs(
         dimensions = int(processes.largest(0 if result is None else result.ndim))
         sizes = [0] * dimensions if result is None else list(result.shape)
         shape = tuple(int(processes.largest(size)) for size in sizes[1:])
-    result = _with_room(result, shape, done)
+    result = _enlarged(result, shape, done)
     processes.sum_into(result.numpy())
     return result
 
 
-def _with_room(result: Tensor | None, shape: Sequence[int], done: Bool[Tensor, " n"]) -> Tensor:
+def _enlarged(result: Tensor | None, shape: Sequence[int], done: Bool[Tensor, " n"]) -> Tensor:
     """Return results, (n, ...), with room for ones of `shape`: rows that are done end with `IGNORED`, others are 0."""
     if result is None:
         return torch.zeros(len(done), *shape)

@@ -88,11 +88,11 @@ def arena(
         told = f"each of at most {duration(60 * minutes)}, {duration(60 * minutes * trainings)} in all"
         print(f"{trainings} trainings, {told}, besides reading data and scoring", file=sys.stderr)
         folder.mkdir(parents=True, exist_ok=True)
-        with locks.held(folder, "one arena"):
+        with locks.lock_folder(folder, "one arena"):
             for contest in contests:
                 contest.write()
             result = Arena(str(folder), minutes, list(overrides), [])
-            for rows in _made(contests, names, set(names) - set(mixers), minutes, pretrain):
+            for rows in _train_all(contests, names, set(names) - set(mixers), minutes, pretrain):
                 result = Arena(result.folder, minutes, result.overrides, [*result.runs, *rows])
                 _write(result, folder)
     errors = result.errors()
@@ -161,7 +161,7 @@ class _Contest:
     def pretraining(self) -> Changes:
         """Return the same for the recipe of pretraining: a model of that shape, trained alike on those inputs."""
         recipe, masked = self.changes().applied(self.challenge.recipe), load(PRETRAINING).task
-        known = keys.known("training", masked)
+        known = keys.table_keys("training", masked)
         own = [each for each in self.overrides if _is_known(each, known)]
         files = [f"data.{split}={self.data / f'{split}.jsonl'}" for split in ("train", "validation")]
         length, together = self.challenge.length, recipe.options.batch_tokens
@@ -182,7 +182,7 @@ def _is_known(override: str, known: Mapping[str, Any]) -> bool:
     return parts[0] == "training" and parts[1] in known
 
 
-def _made(
+def _train_all(
     contests: Sequence[_Contest], names: Sequence[str], controls: set[str], minutes: float, pretrain: bool
 ) -> Iterator[list[ArenaRun]]:
     """Train all, and yield the results of each part: of every challenge from scratch first."""

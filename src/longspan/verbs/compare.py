@@ -136,7 +136,7 @@ def compared(
     kinds = {name: fitting.find(base.task, name) for name in others}
     folder = Path(run or Path("runs", f"compare-{base.name}"))
     folder.mkdir(parents=True, exist_ok=True)
-    with locks.held(folder, "one comparison"):
+    with locks.lock_folder(folder, "one comparison"):
         return _compared_in(folder, recipe, base, plan, kinds, overrides)
 
 

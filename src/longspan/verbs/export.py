@@ -120,7 +120,7 @@ def export(
     if data is None or int8:
         examples, _, split, source = load_split(loaded, data, split)
     else:
-        examples, split, source = _read(loaded, data), "all", data
+        examples, split, source = _read_texts(loaded, data), "all", data
     # Without gradients, so that whoever runs the program need not switch them off.
     model = copy.deepcopy(loaded.model).to("cpu", torch.float32).eval().requires_grad_(False)
     # Otherwise states would be among the outputs.
@@ -192,7 +192,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
         raise UserError(f"expected an exported model in {str(out)!r} to replace, got something else; choose another.")
 
 
-def _read(run: Run, path: str) -> Dataset:
+def _read_texts(run: Run, path: str) -> Dataset:
     """Return the first texts of other data, without what is to be predicted from them."""
     columns = [column for column in run.task.columns(run.recipe.data) if not column.target]
     rows = itertools.islice((row for row in read_paths([path], columns, run.recipe.data) if not row.problem), _TEXTS)

@@ -182,7 +182,7 @@ _CANDIDATES = 20
 _EXPLAINED, _SECONDS = 200, 20.0
 
 
-class Read(NamedTuple):
+class TextTokens(NamedTuple):
     """A document as a model reads it.
 
     Attributes:
@@ -198,7 +198,7 @@ class Read(NamedTuple):
     unknown: int | None
 
 
-def read_rows(run: Run, rows: Iterable[Row]) -> Iterator[Read]:
+def read_rows(run: Run, rows: Iterable[Row]) -> Iterator[TextTokens]:
     """Yield the documents of rows that can be read, with phrases as they are in their texts."""
     processor, data = run.processor, run.recipe.data
     unknown = tokenizer_of(processor).unk_token_id
@@ -207,16 +207,16 @@ def read_rows(run: Run, rows: Iterable[Row]) -> Iterator[Read]:
             continue
         encoded, places = processor.placed(row.values, data)
         ids = np.asarray(encoded.streams[next(iter(processor.streams))])
-        yield Read(row.where, ids, partial(_in_text, places.text, places.spans), unknown)
+        yield TextTokens(row.where, ids, partial(_in_text, places.text, places.spans), unknown)
 
 
-def read_tokens(run: Run, examples: Dataset) -> Iterator[Read]:
+def read_tokens(run: Run, examples: Dataset) -> Iterator[TextTokens]:
     """Yield documents that are tokens already, with phrases as their tokens are written."""
     tokenizer = tokenizer_of(run.processor)
     tokens = examples.select_columns([next(iter(run.processor.streams))]).with_format("numpy")
     for row in tokens:
         (ids,) = row.values()
-        yield Read("", ids, partial(_in_tokens, tokenizer, ids), tokenizer.unk_token_id)
+        yield TextTokens("", ids, partial(_in_tokens, tokenizer, ids), tokenizer.unk_token_id)
 
 
 def _in_text(text: str, spans: Any, begin: int, end: int) -> tuple[str, str, str]:
@@ -236,7 +236,7 @@ def _in_tokens(tokenizer: PreTrainedTokenizerBase, ids: np.ndarray, begin: int, 
     return found.strip(), f"{before} ", f" {after}"
 
 
-def weighed_words(run: Run, read: Iterable[Read]) -> Words | None:
+def weighed_words(run: Run, read: Iterable[TextTokens]) -> Words | None:
     """Return the n-grams that add most to the log-odds of each class by the weights of the model's count-based part.
 
     Nothing but these weights is computed. What an n-gram adds is compared with the mean of the other classes.
@@ -253,7 +253,7 @@ def weighed_words(run: Run, read: Iterable[Read]) -> Words | None:
     if not isinstance(wide, Wide) or not 2 <= config.num_labels <= _CLASSES:
         return None
     names = [config.id2label[number] for number in range(config.num_labels)]
-    documents: list[Read] = []
+    documents: list[TextTokens] = []
     found = []
     size, scale = 0, float(wide.scales[0])
     for number, one in enumerate(read):

@@ -112,7 +112,7 @@ class RunFolder:
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self.path.mkdir(parents=True, exist_ok=True)
         try:
-            with locks.held(self.path, "one training run"):
+            with locks.lock_folder(self.path, "one training run"):
                 # Another one may have ended since.
                 self.check(recipe)
                 yield

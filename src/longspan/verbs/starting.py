@@ -1,4 +1,4 @@
-"""Models that start with the weights of another run: `start_of` and `begin`."""
+"""Models that start with the weights of another run: `start_of` and `copy_weights`."""
 
 import dataclasses
 import re
@@ -35,7 +35,7 @@ _SHOWN = 6
 
 
 @dataclasses.dataclass(frozen=True)
-class Begun:
+class StartedFrom:
     """Parts that a model took from the run that it starts from.
 
     Attributes:
@@ -98,7 +98,7 @@ def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
-def begin(model: PreTrainedModel, run: Run, prepared: Prepared) -> Begun:
+def copy_weights(model: PreTrainedModel, run: Run, prepared: Prepared) -> StartedFrom:
     """Copy what fits of a run's weights into a new model.
 
     Embeddings and layers are copied; a layer with another mixer keeps its new one, and tokens that the run does not
@@ -127,16 +127,16 @@ def begin(model: PreTrainedModel, run: Run, prepared: Prepared) -> Begun:
             target = target[: len(source)]
         target.copy_(source)
         size += source.numel()
-    return Begun(
+    return StartedFrom(
         str(run.folder),
-        loaded=_together(copied, own),
-        new=[*grown, *_together([name for name in own if name not in copied], own)],
-        left_out=_together([name for name in found if name not in copied], found),
+        loaded=_whole_parts(copied, own),
+        new=[*grown, *_whole_parts([name for name in own if name not in copied], own)],
+        left_out=_whole_parts([name for name in found if name not in copied], found),
         parameters=size,
     )
 
 
-def announce(begun: Begun) -> None:
+def announce(begun: StartedFrom) -> None:
     """Say on standard error what a model starts with."""
     print(f"longspan: {begun.announcement()}", file=sys.stderr)
 
@@ -164,7 +164,7 @@ def _belongs(name: str, model: PreTrainedModel, other: PreTrainedModel) -> bool:
     return bool(own == its)
 
 
-def _together(names: Collection[str], every: Iterable[str]) -> list[str]:
+def _whole_parts(names: Collection[str], every: Iterable[str]) -> list[str]:
     """Return the names of some weights of a model, and for those of a whole part of it that part's name."""
     given, others = set(names), [name.split(".") for name in every if name not in set(names)]
     mixed = {".".join(parts[:end]) for parts in others for end in range(len(parts))}

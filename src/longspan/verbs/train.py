@@ -136,7 +136,7 @@ class _Ready:
     prepared: Prepared
     model: PreTrainedModel
     words: int | None
-    begun: starting.Begun | None
+    begun: starting.StartedFrom | None
 
 
 def _get_ready(recipe: Recipe, arguments: TrainingArguments) -> _Ready:
@@ -236,14 +236,14 @@ def _prepare(recipe: Recipe) -> Prepared:
 
 def build_model(
     recipe: Recipe, prepared: Prepared, start: Run | None, counted: Counted | None = None
-) -> tuple[PreTrainedModel, int | None, starting.Begun | None]:
+) -> tuple[PreTrainedModel, int | None, starting.StartedFrom | None]:
     """Return a new model, for how many tokens the recipe has word vectors, if any, and what is that of another run.
 
     Its wide part is `counted` if that is given.
     """
     # Not every task from elsewhere knows what was counted before.
     model = recipe.task.build_model(recipe, prepared, *(() if counted is None else (counted,)))
-    begun = starting.begin(model, start, prepared) if start else None
+    begun = starting.copy_weights(model, start, prepared) if start else None
     if begun and processes.rank() == 0:
         starting.announce(begun)
     freeze(model, recipe.options.freeze)

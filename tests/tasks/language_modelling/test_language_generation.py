@@ -156,13 +156,13 @@ def test_memory_and_work_per_token_are_constant(run: Run, monkeypatch: pytest.Mo
 
 
 def test_pieces_come_as_soon_as_they_are_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, steps = module.read, []
+    usual, steps = module.read_tokens, []
 
     def read(*arguments: Any) -> Any:
         steps.append(1)
         return usual(*arguments)
 
-    monkeypatch.setattr(module, "read", read)
+    monkeypatch.setattr(module, "read_tokens", read)
     pieces = generate(run, "the", max_new_tokens=50, ignore_end=True)
     assert steps == []
     next(pieces)
@@ -333,7 +333,7 @@ def test_an_interrupt_ends_politely(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was made is there, then one line."""
-    usual, steps = module.read, []
+    usual, steps = module.read_tokens, []
 
     def read(*arguments: Any) -> Any:
         steps.append(1)
@@ -341,7 +341,7 @@ def test_an_interrupt_ends_politely(
             raise KeyboardInterrupt
         return usual(*arguments)
 
-    monkeypatch.setattr(module, "read", read)
+    monkeypatch.setattr(module, "read_tokens", read)
     command = ["generate", str(folder), "--max-new-tokens", "1000000", "--ignore-end", "--stats"]
     assert cli.main(command) == 130
     captured = capsys.readouterr()

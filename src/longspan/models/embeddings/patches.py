@@ -97,7 +97,7 @@ class PatchEmbeddings(Embeddings):
     ) -> Float[Tensor, "b t d"]:
         if vectors is not None:
             return vectors
-        values, coordinates = given(streams)
+        values, coordinates = image_streams(streams)
         x = (values.to(self.project.weight.dtype) / 255 - 0.5) * 4
         if self.convolutions:
             x = self._convolved(x, coordinates, mask)
@@ -128,7 +128,7 @@ class PatchEmbeddings(Embeddings):
         return cells.gather(1, place.unsqueeze(-1).expand(-1, -1, cells.shape[2]))
 
 
-def given(streams: Mapping[str, Tensor | None]) -> tuple[Tensor, Tensor]:
+def image_streams(streams: Mapping[str, Tensor | None]) -> tuple[Tensor, Tensor]:
     """Return the two streams of images. Raises UserError if one is missing."""
     values, coordinates = streams.get(PIXELS), streams.get(COORDINATES)
     if values is None or coordinates is None:

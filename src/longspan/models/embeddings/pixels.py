@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.models.embeddings.base import Embeddings
-from longspan.models.embeddings.patches import COORDINATES, PIXELS, given
+from longspan.models.embeddings.patches import COORDINATES, PIXELS, image_streams
 from longspan.models.parts.grid_positions import NAMES, GridPositions
 from longspan.models.settings import EmbeddingSettings, from_data
 from longspan.options import REQUIRED, Range, option
@@ -71,7 +71,7 @@ class PixelEmbeddings(Embeddings):
     ) -> Float[Tensor, "b t d"]:
         if vectors is not None:
             return vectors
-        values, coordinates = given(streams)
+        values, coordinates = image_streams(streams)
         first = torch.arange(values.shape[2], device=values.device) * self.levels
         x = self.table(values.long() * self.levels // 256 + first).sum(2)
         positions = self.positions(coordinates)

@@ -195,12 +195,12 @@ class TokenEmbeddings(Embeddings):
         ids = streams.get("input_ids")
         embedded = self.each(ids, vectors)
         if self.ngrams is not None:
-            embedded = embedded + self.ngrams(_real(_given(ids, "ngrams"), mask), document_ids, before)
+            embedded = embedded + self.ngrams(_real(required_ids(ids, "ngrams"), mask), document_ids, before)
         if self.words is not None:
             if self.training and self.token_dropout:
                 # Its characters still tell what a word without a token is.
                 embedded = without_tokens(embedded, self.token_dropout)
-            looks = self.words(_given(ids, "word_characters"), mask, streams.get("feature_ids"))
+            looks = self.words(required_ids(ids, "word_characters"), mask, streams.get("feature_ids"))
             embedded = embedded + looks.to(embedded.dtype)
         return embedded
 
@@ -212,7 +212,7 @@ class TokenEmbeddings(Embeddings):
         return None if self.ngrams is None else self.ngrams.first(batch_size, device)
 
     def remembered(self, streams: Mapping[str, Tensor | None], mask: Tensor | None) -> Tensor | None:
-        return None if self.ngrams is None else _real(_given(streams.get("input_ids"), "ngrams"), mask)
+        return None if self.ngrams is None else _real(required_ids(streams.get("input_ids"), "ngrams"), mask)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.table
@@ -244,7 +244,7 @@ def _real(ids: Tensor, mask: Tensor | None) -> Tensor:
     return ids if mask is None else ids.masked_fill(~mask, NOTHING)
 
 
-def _given(input_ids: Tensor | None, option: str) -> Tensor:
+def required_ids(input_ids: Tensor | None, option: str) -> Tensor:
     """Return the ids that an option of the configuration reads."""
     if input_ids is None:
         raise UserError(

@@ -15,7 +15,7 @@ _Forward = TypeVar("_Forward", bound=Callable[..., Any])
 _ALWAYS = ("position_ids", "output_attentions", "output_hidden_states")
 
 
-def hands_on(*names: str) -> Callable[[_Forward], _Forward]:
+def delegate_args(*names: str) -> Callable[[_Forward], _Forward]:
     """Let a head's `forward(self, ..., **read)` take arguments of `LongspanModel.forward` that it hands on as `read`.
 
     Args:

@@ -13,7 +13,7 @@ from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import TokenSettings, token_settings
 from longspan.models.generation import LongspanGenerationMixin
-from longspan.models.heads.base import hands_on
+from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.adaptive import AdaptiveSoftmax
 from longspan.models.parts.losses import (
@@ -22,13 +22,13 @@ from longspan.models.parts.losses import (
     count_items,
     cross_entropies,
     in_chunks,
-    kept,
     mean_loss,
     output_losses,
+    positions_to_score,
 )
 from longspan.models.settings import HeadSettings, from_data
 from longspan.models.states import MixerStates
-from longspan.models.wide.language import Mixture, Read
+from longspan.models.wide.language import Mixture, MixtureInput
 from longspan.ops.pooling import accumulation_dtype
 from longspan.options import Range, option
 
@@ -174,7 +174,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             return expanded
         return dict(self._tied_weights_keys)
 
-    @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache", "counts")
+    @delegate_args("inputs_embeds", "document_ids", "past_key_values", "use_cache", "counts")
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -198,7 +198,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         ):
             logits_to_keep = 0
         if logits_to_keep is not None:
-            logits = self._score(kept(hidden, logits_to_keep))
+            logits = self._score(positions_to_score(hidden, logits_to_keep))
         if shift_labels is not None:
             every = logits_to_keep if isinstance(logits_to_keep, int) else None
             losses = self._losses(hidden, logits if every == 0 else None, shift_labels)
@@ -207,7 +207,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             places = torch.arange(hidden.shape[1], device=hidden.device)
             if logits is not None:
                 assert logits_to_keep is not None
-                where = kept(places[None], logits_to_keep)[0]
+                where = positions_to_score(places[None], logits_to_keep)[0]
                 exact = logits.to(accumulation_dtype(logits.dtype))
                 logits = self.wide.distribution(known(where), exact.log_softmax(-1))
             if losses is not None and shift_labels is not None:
@@ -234,7 +234,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         attention_mask: Tensor | None,
         after: MixerStates | None,
         read: Mapping[str, Any],
-    ) -> Callable[[Tensor], Read]:
+    ) -> Callable[[Tensor], MixtureInput]:
         """Reader of a mixture's inputs at some of these positions; updates the states to remember all of them."""
         if input_ids is None:
             raise UserError(

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.frames import FrameSettings
-from longspan.models.heads.base import hands_on
+from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, Losses, Mixed, class_losses, mean_loss
 from longspan.models.settings import HeadSettings, arguments, check_count, from_data
@@ -245,7 +245,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             self.wide.resize(self.config.vocab_size)
         return resized
 
-    @hands_on("inputs_embeds", "counts", "streams")
+    @delegate_args("inputs_embeds", "counts", "streams")
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -313,7 +313,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
 
     def count_items(self, labels: Tensor) -> Tensor:
         problem = self.config.problem_type or _problem_type(labels, self.num_labels)
-        return _known(labels, problem).sum()
+        return _label_mask(labels, problem).sum()
 
     def losses(
         self, logits: Tensor, labels: Tensor, num_items_in_batch: int | Tensor | None, mixed: Mixed | None = None
@@ -344,7 +344,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
                 weights=weights,
                 mixed=mixed,
             )
-        known = _known(labels, problem)
+        known = _label_mask(labels, problem)
         targets = labels.where(known, 0).to(scores.dtype)
         if problem == REGRESSION:
             targets = (targets - self.config.head.target_mean) / self.config.head.target_scale
@@ -367,7 +367,7 @@ class LongspanForAudioClassification(LongspanForSequenceClassification):
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
 
-    @hands_on("inputs_embeds", "counts", "streams")
+    @delegate_args("inputs_embeds", "counts", "streams")
     def forward(  # type: ignore[override]
         self,
         input_features: Tensor | None = None,
@@ -386,7 +386,7 @@ class LongspanForAudioClassification(LongspanForSequenceClassification):
         return found
 
 
-def _known(labels: Tensor, problem: str) -> Tensor:
+def _label_mask(labels: Tensor, problem: str) -> Tensor:
     """Mask of the labels that are not missing: NaN, and -100 where that is no target of regression."""
     known = ~labels.isnan()
     return known if problem == REGRESSION else known & (labels != IGNORED)

@@ -11,7 +11,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.frames import FrameSettings
-from longspan.models.heads.base import hands_on
+from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import count_items, cross_entropies, mean_loss
 from longspan.models.settings import HeadSettings, arguments
@@ -60,7 +60,7 @@ class LongspanForAudioFrameClassification(LongspanPreTrainedModel):
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
 
-    @hands_on("inputs_embeds", "input_features", "counts", "streams")
+    @delegate_args("inputs_embeds", "input_features", "counts", "streams")
     def forward(
         self,
         attention_mask: Tensor | None = None,

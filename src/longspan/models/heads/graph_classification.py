@@ -7,7 +7,7 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
 from longspan.mixers.graph import Edges
-from longspan.models.heads.base import hands_on
+from longspan.models.heads.base import delegate_args
 from longspan.models.heads.classification import (
     ClassificationSettings,
     ClassifierOutput,
@@ -31,7 +31,7 @@ class LongspanForGraphClassification(LongspanForSequenceClassification):
 
     head_settings = GraphClassificationSettings
 
-    @hands_on("inputs_embeds", "columns", "values", "places", "counts", "streams")
+    @delegate_args("inputs_embeds", "columns", "values", "places", "counts", "streams")
     def forward(  # type: ignore[override]
         self,
         nodes: Tensor | None = None,

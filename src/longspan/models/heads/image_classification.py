@@ -10,7 +10,7 @@ from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.patches import PatchSettings
 from longspan.models.embeddings.pixels import PixelSettings
-from longspan.models.heads.base import hands_on
+from longspan.models.heads.base import delegate_args
 from longspan.models.heads.classification import (
     ClassificationSettings,
     ClassifierOutput,
@@ -52,7 +52,7 @@ class LongspanForImageClassification(LongspanForSequenceClassification):
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (PatchSettings, PixelSettings), cls.head_settings))
 
-    @hands_on("inputs_embeds", "counts", "streams")
+    @delegate_args("inputs_embeds", "counts", "streams")
     def forward(  # type: ignore[override]
         self,
         pixel_values: Tensor | None = None,

@@ -11,9 +11,9 @@ from longspan.errors import UserError
 from longspan.models.block import ACTIVATIONS
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.tokens import token_settings
-from longspan.models.heads.base import hands_on
+from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.parts.losses import IGNORED, check_token_labels, kept, mean_loss, output_losses
+from longspan.models.parts.losses import IGNORED, check_token_labels, mean_loss, output_losses, positions_to_score
 from longspan.models.settings import HeadSettings
 
 
@@ -56,7 +56,7 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         self.lm_head = nn.Linear(config.embedding_dim, config.vocab_size)
         self.post_init()
 
-    @hands_on("inputs_embeds", "document_ids", "counts")
+    @delegate_args("inputs_embeds", "document_ids", "counts")
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -72,7 +72,7 @@ class LongspanForMaskedLM(LongspanPreTrainedModel):
         if logits_to_keep is None and (labels is None or not self.training):
             logits_to_keep = 0
         if logits_to_keep is not None:
-            logits = self.scores(kept(hidden, logits_to_keep))
+            logits = self.scores(positions_to_score(hidden, logits_to_keep))
         if labels is not None:
             check_token_labels("labels", labels, hidden.shape[:2])
             labelled = labels != IGNORED

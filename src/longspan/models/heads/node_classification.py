@@ -11,7 +11,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 
 from longspan.mixers.graph import Edges
 from longspan.models.config import LongspanConfig
-from longspan.models.heads.base import hands_on
+from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, check_token_labels, class_losses
 from longspan.models.settings import HeadSettings
@@ -91,7 +91,7 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         self.classifier = nn.Linear(self.config.dim, self.config.num_labels)
         self.post_init()
 
-    @hands_on("inputs_embeds", "columns", "values", "places", "edge_features", "counts", "streams")
+    @delegate_args("inputs_embeds", "columns", "values", "places", "edge_features", "counts", "streams")
     def forward(
         self,
         nodes: Tensor | None = None,

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
-from longspan.models.heads.base import hands_on
+from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, count_items, cross_entropies, mean_loss
 from longspan.models.questions import QUESTIONS, settle_question
@@ -87,7 +87,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         self.match = nn.Linear(config.dim, 2 * config.dim, bias=False)
         self.post_init()
 
-    @hands_on("counts")
+    @delegate_args("counts")
     def forward(
         self,
         input_ids: Tensor | None = None,

@@ -22,8 +22,8 @@ from longspan.models.parts.losses import (
     count_items,
     cross_entropies,
     in_chunks,
-    kept,
     output_losses,
+    positions_to_score,
     smoothed_losses,
     uniform_losses,
 )
@@ -344,10 +344,10 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
             logits_to_keep = 0
         logits = None
         if logits_to_keep is not None:
-            logits = self.lm_head(self.transform(kept(output, logits_to_keep)))
+            logits = self.lm_head(self.transform(positions_to_score(output, logits_to_keep)))
             if source is not None:
                 assert self.copying is not None
-                logits = self.copying.log_probabilities(kept(output, logits_to_keep), logits, source)
+                logits = self.copying.log_probabilities(positions_to_score(output, logits_to_keep), logits, source)
         if labels is None:
             return LongspanSeq2SeqLMOutput(logits=logits)
         every = logits if isinstance(logits_to_keep, int) and logits_to_keep == 0 else None

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
-from longspan.models.heads.base import hands_on
+from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.linear_chain import COUNTS_ALONE, LinearChain, path_losses
 from longspan.models.parts.losses import IGNORED, Losses, check_token_labels, class_losses, mean_loss
@@ -167,7 +167,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             self.wide.resize(tokens)
         return resized
 
-    @hands_on("inputs_embeds", "document_ids", "past_key_values", "use_cache", "counts")
+    @delegate_args("inputs_embeds", "document_ids", "past_key_values", "use_cache", "counts")
     def forward(
         self,
         input_ids: Tensor | None = None,

@@ -148,7 +148,7 @@ def check_token_labels(name: str, labels: Tensor, shape: tuple[int, ...]) -> Non
         )
 
 
-def kept(hidden: Tensor, logits_to_keep: int | Tensor) -> Tensor:
+def positions_to_score(hidden: Tensor, logits_to_keep: int | Tensor) -> Tensor:
     """Return the positions of `hidden` (b, t, d) to be scored: the last ones, all for 0, or those given."""
     if isinstance(logits_to_keep, int):
         return hidden[:, -logits_to_keep:] if logits_to_keep else hidden

@@ -14,7 +14,7 @@ from longspan.ops.execution import exporting
 _BLOCK = 256
 
 
-class Places(NamedTuple):
+class CacheQuery(NamedTuple):
     """Some positions in a row, and what they may look up: a model's outputs with the tokens that came next.
 
     Attributes:
@@ -32,7 +32,7 @@ class Places(NamedTuple):
     documents: Int[Tensor, "b m"] | None = None
 
 
-class Found(NamedTuple):
+class CacheScores(NamedTuple):
     """Predictions of a cache at each position.
 
     Attributes:
@@ -48,12 +48,12 @@ class Found(NamedTuple):
 
 
 def cached(
-    places: Places,
+    places: CacheQuery,
     size: int,
     sharpnesses: Sequence[float],
     targets: Int[Tensor, "b n"] | None = None,
     vocab_size: int = 0,
-) -> Found:
+) -> CacheScores:
     """Look up what followed the last `size` positions of the same document.
 
     Equations, with outputs h of length 1 and j over the positions i - size .. i - 1 of the document of i:
@@ -80,10 +80,10 @@ def cached(
         )
         for start, part in _blocks(places, size)
     ]
-    return Found(*(torch.cat(each, 1) for each in zip(*parts, strict=True)))
+    return CacheScores(*(torch.cat(each, 1) for each in zip(*parts, strict=True)))
 
 
-def _blocks(places: Places, size: int) -> Iterator[tuple[int, Places]]:
+def _blocks(places: CacheQuery, size: int) -> Iterator[tuple[int, CacheQuery]]:
     """Yield parts of the positions with what these may look up, and the number of the first."""
     # Not a slice without the first one: programs would not serve rows of two tokens.
     last = places.ids.shape[1] - 1
@@ -100,13 +100,15 @@ def _blocks(places: Places, size: int) -> Iterator[tuple[int, Places]]:
         usable = torch.where(places.ids[:, first:last] == NOTHING, NOTHING, following[:, first:last])
         yield (
             start,
-            Places(
+            CacheQuery(
                 places.queries[:, start : start + _BLOCK], where - first, places.keys[:, first:last], usable, documents
             ),
         )
 
 
-def _block(places: Places, size: int, sharpnesses: Sequence[float], targets: Tensor | None, vocab_size: int) -> Found:
+def _block(
+    places: CacheQuery, size: int, sharpnesses: Sequence[float], targets: Tensor | None, vocab_size: int
+) -> CacheScores:
     """Do what `cached` does for a few positions; `ids` of these places are the tokens that followed."""
     back = places.where[:, None] - torch.arange(places.keys.shape[1], device=places.keys.device)
     allowed = ((back > 0) & (back <= size)) & (places.ids != NOTHING)[:, None]
@@ -127,4 +129,4 @@ def _block(places: Places, size: int, sharpnesses: Sequence[float], targets: Ten
         else:
             wide = shares.new_zeros(*shares.shape[:2], vocab_size)
             found.append(wide.scatter_add(2, places.ids.clamp_min(0)[:, None].expand_as(shares), shares))
-    return Found(torch.stack(found, 2), best, number)
+    return CacheScores(torch.stack(found, 2), best, number)

@@ -136,7 +136,7 @@ class KneserNey(nn.Module):
         if not len(self.keys):
             return torch.full_like(nodes, _UNKNOWN)
         wanted = torch.where((nodes < 0) | (tokens < 0), _UNKNOWN - 1, nodes * self.vocab_size + tokens)
-        place = _places(self.keys, wanted).clamp_max(len(self.keys) - 1)
+        place = _ranks(self.keys, wanted).clamp_max(len(self.keys) - 1)
         return torch.where(self.keys[place] == wanted, place + self.vocab_size, _UNKNOWN)
 
     @staticmethod
@@ -144,7 +144,7 @@ class KneserNey(nn.Module):
         return torch.where(nodes >= 0, table[nodes.clamp_min(0)].float(), unknown)
 
 
-def _places(keys: Int[Tensor, " g"], wanted: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+def _ranks(keys: Int[Tensor, " g"], wanted: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
     """Number of keys, in increasing order, below each wanted one."""
     if not exporting():
         return torch.searchsorted(keys, wanted)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from longspan.models.parts.ngrams import NOTHING
 from longspan.models.wide.base import WidePart
-from longspan.models.wide.cache import Found, Places, cached
+from longspan.models.wide.cache import CacheQuery, CacheScores, cached
 from longspan.models.wide.kneser_ney import KneserNey
 from longspan.ops.pooling import accumulation_dtype
 
@@ -21,7 +21,7 @@ _NEVER = -30.0
 
 
 @dataclass(frozen=True)
-class Read:
+class MixtureInput:
     """Inputs of a mixture at some positions.
 
     Attributes:
@@ -31,7 +31,7 @@ class Read:
     """
 
     contexts: Int[Tensor, "b n c"]
-    places: Places | None
+    places: CacheQuery | None
     hidden: Float[Tensor, "b n d"]
 
 
@@ -93,7 +93,7 @@ class Mixture(WidePart):
         before: Mapping[str, Tensor] | None,
         where: Int[Tensor, " n"],
         document_ids: Int[Tensor, "b t"] | None = None,
-    ) -> Read:
+    ) -> MixtureInput:
         """Inputs at the positions `where` of these.
 
         Args:
@@ -112,11 +112,11 @@ class Mixture(WidePart):
         if self.cache:
             kept = now if before is None else {name: torch.cat((before[name], now[name]), 1) for name in now}
             shift = kept["ids"].shape[1] - ids.shape[1]
-            places = Places(now["outputs"][:, where], where + shift, kept["outputs"], kept["ids"], document_ids)
-        return Read(contexts, places, hidden[:, where])
+            places = CacheQuery(now["outputs"][:, where], where + shift, kept["outputs"], kept["ids"], document_ids)
+        return MixtureInput(contexts, places, hidden[:, where])
 
     def of_targets(
-        self, read: Read, network: Float[Tensor, "b n"], targets: Int[Tensor, "b n"]
+        self, read: MixtureInput, network: Float[Tensor, "b n"], targets: Int[Tensor, "b n"]
     ) -> tuple[Float[Tensor, "b n k"], Float[Tensor, "b n e"]]:
         """Return log p of each target in each part, given the network's, and the evidence that the gate reads."""
         targets, dtype = targets.clamp_min(0), accumulation_dtype(network.dtype)
@@ -126,7 +126,7 @@ class Mixture(WidePart):
             parts += found.probabilities.log().unbind(2)
         return torch.stack([part.to(dtype) for part in parts], 2), self._evidence(read, found)
 
-    def distribution(self, read: Read, network: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
+    def distribution(self, read: MixtureInput, network: Float[Tensor, "b n v"]) -> Float[Tensor, "b n v"]:
         """Return log p of all tokens, given the network's."""
         found = None
         parts = [self.counts.distributions(read.contexts.flatten(0, 1)).view(network.shape)]
@@ -138,7 +138,7 @@ class Mixture(WidePart):
         rest = (shares[..., None, 1:].exp() @ others).squeeze(2)
         return torch.logaddexp(network + shares[..., :1], rest.log())
 
-    def _evidence(self, read: Read, found: Found | None) -> Float[Tensor, "b n e"]:
+    def _evidence(self, read: MixtureInput, found: CacheScores | None) -> Float[Tensor, "b n e"]:
         reliability = self.counts.reliability(read.contexts)
         hidden = nn.functional.layer_norm(read.hidden.detach().float(), (self.dim,))
         lookup = [] if found is None else [torch.stack((found.number.float().log1p(), found.similarity), 2)]

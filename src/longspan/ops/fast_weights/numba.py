@@ -41,7 +41,7 @@ def forward(
     attention. `rates` are (b, t, h) or (b, t, h, e). The last `backwards` heads read from the end. The `borders` are
     filled for a backward pass, if anything `saves` them.
     """
-    arrays = (query, key, value, strength, _kept(rates), state, out, last, borders, backwards, saves)
+    arrays = (query, key, value, strength, _decays(rates), state, out, last, borders, backwards, saves)
     _share(_forward, arrays, query, value)
 
 
@@ -71,12 +71,12 @@ def backward(
     D_{t-1} = exp(-f_t) D'_t. Without a strength, β_t = 1 and nothing is subtracted: u_t = v_t, D'_t = D_t and
     dk_t = D_t w_t.
     """
-    inputs = (grad_out, grad_last, query, key, value, strength, _kept(rates), borders)
+    inputs = (grad_out, grad_last, query, key, value, strength, _decays(rates), borders)
     gradients = (to_query, to_key, to_value, to_strength, to_rates, to_state)
     _share(_backward, (*inputs, *gradients, backwards), query, value)
 
 
-def _kept(rates: np.ndarray) -> np.ndarray:
+def _decays(rates: np.ndarray) -> np.ndarray:
     return torch.from_numpy(rates).neg().exp_().numpy()
 
 

@@ -24,15 +24,15 @@ def fast_weights(
     query: Tensor, key: Tensor, value: Tensor, strength: Tensor | None, rates: Tensor, state: Tensor, *, backwards: int
 ) -> tuple[Tensor, Tensor]:
     """Return `ops.fast_weights.fast_weights` of tensors (b, h, t, ...) in one type."""
-    query, key, value, rates = (_turned(x, backwards) for x in (query, key, value, rates))
+    query, key, value, rates = (_reversed_heads(x, backwards) for x in (query, key, value, rates))
     if strength is None:
         out, state = gated_linear_attention(state, query, key, value, rates)
     else:
-        out, state = gated_delta_rule(state, query, key, value, _turned(strength, backwards), rates)
-    return _turned(out, backwards), state
+        out, state = gated_delta_rule(state, query, key, value, _reversed_heads(strength, backwards), rates)
+    return _reversed_heads(out, backwards), state
 
 
-def _turned(x: Tensor, backwards: int) -> Tensor:
+def _reversed_heads(x: Tensor, backwards: int) -> Tensor:
     """Return x (b, h, t, ...) with the positions of the last `backwards` heads in reverse order; twice, it is x."""
     if not backwards:
         return x

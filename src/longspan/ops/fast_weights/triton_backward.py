@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from longspan.ops._tiles import columns, rows
-from longspan.ops.fast_weights.triton_forward import left_of, passed_rates, places, squares, within
+from longspan.ops.fast_weights.triton_forward import chunk_positions, left_of, passed_rates, squares, within
 
 
 @triton.jit
@@ -40,7 +40,7 @@ def carry_back(  # type: ignore[no-untyped-def]
         n = chunks - 1 - back
         pointers, _ = columns(after, (head // h * chunks + n) * h + head % h, e, v, channel, column)
         tl.store(pointers, matrix, mask=inside)
-        place, real = places(n, t, head, h, backwards, T)
+        place, real = chunk_positions(n, t, head, h, backwards, T)
         q, k = rows(query, place, real, e, channel), rows(key, place, real, e, channel)
         change = rows(grad_out, place, real, v, column)
         passed, total = passed_rates(rates, place, real, e, channel, PER_CHANNEL)
@@ -90,7 +90,7 @@ def backward(  # type: ignore[no-untyped-def]
 ):
     """Fill the gradients of the positions of a chunk, from the matrix before it and the gradient of that after it."""
     head, n, chunks = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.num_programs(1)
-    place, real = places(n, t, head, h, backwards, T)
+    place, real = chunk_positions(n, t, head, h, backwards, T)
     at, channel = tl.arange(0, T), tl.arange(0, E)
     q, k = rows(query, place, real, e, channel), rows(key, place, real, e, channel)
     passed, total = passed_rates(rates, place, real, e, channel, PER_CHANNEL)

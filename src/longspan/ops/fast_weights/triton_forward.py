@@ -7,7 +7,7 @@ from longspan.ops._tiles import columns, rows
 
 
 @triton.jit
-def places(n, t, head, h, backwards, T: tl.constexpr):  # type: ignore[no-untyped-def]
+def chunk_positions(n, t, head, h, backwards, T: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return where chunk n of a head of a row has its positions, in the order in which they are read, and which it has;
     the last `backwards` of h heads read from the end."""
     at = n * T + tl.arange(0, T)
@@ -68,7 +68,7 @@ def chunks(  # type: ignore[no-untyped-def]
 ):
     """Fill scores and inverses (b·h, chunks, T, T)."""
     head, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    place, real = places(n, t, head, h, backwards, T)
+    place, real = chunk_positions(n, t, head, h, backwards, T)
     at, channel = tl.arange(0, T), tl.arange(0, E)
     q, k = rows(query, place, real, e, channel), rows(key, place, real, e, channel)
     passed, _ = passed_rates(rates, place, real, e, channel, PER_CHANNEL)
@@ -134,7 +134,7 @@ def forward(  # type: ignore[no-untyped-def]
         if SAVES:
             pointers, _ = columns(borders, (head // h * chunks + n) * h + head % h, e, v, channel, column)
             tl.store(pointers, matrix, mask=inside)
-        place, real = places(n, t, head, h, backwards, T)
+        place, real = chunk_positions(n, t, head, h, backwards, T)
         q, k = rows(query, place, real, e, channel), rows(key, place, real, e, channel)
         new = rows(value, place, real, v, column)
         passed, total = passed_rates(rates, place, real, e, channel, PER_CHANNEL)

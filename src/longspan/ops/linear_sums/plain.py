@@ -16,16 +16,16 @@ TINY = 1e-20
 def sums(key: Tensor, value: Tensor, real: Tensor | None, numbers: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return Σ φ(k) vᵀ (b, h, e, v) and Σ φ(k) (b, h, e)."""
     keys = key_features(key, real)
-    return turned(keys, numbers).mT @ value.to(keys.dtype), keys.sum(2)
+    return rotate(keys, numbers).mT @ value.to(keys.dtype), keys.sum(2)
 
 
 def answers(sums: Tensor, weights: Tensor, query: Tensor, numbers: Tensor | None) -> Tensor:
     """Outputs of each query from the sums."""
     queries = query_features(query)
-    return turned(queries, numbers) @ sums * inverse(queries @ weights.unsqueeze(-1))
+    return rotate(queries, numbers) @ sums * inverse(queries @ weights.unsqueeze(-1))
 
 
-def turned(features: Tensor, numbers: Tensor | None) -> Tensor:
+def rotate(features: Tensor, numbers: Tensor | None) -> Tensor:
     return features if numbers is None else rotated(features, numbers.squeeze(-1))
 
 

@@ -15,7 +15,7 @@ Parts = tuple[Tensor, Tensor]
 def lerp_scan(values: Tensor, gates: Tensor, initial: Tensor) -> Parts:
     """Scan the maps o -> kept·o + added, whose composition is associative."""
     gates = _per_channel(gates)
-    kept, added = _kept(gates), gates * values
+    kept, added = _decays(gates), gates * values
     if exporting():
         outputs = unsized.lerp_scan(kept, added, initial)
         return outputs, outputs[:, -1].clone()
@@ -30,7 +30,7 @@ def lerp_scan_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """G_t = do_t + (1 - w_{t+1}) G_{t+1}, dv_t = w_t G_t, dw_t = G_t·(v_t - o_{t-1}), d initial = (1 - w_1) G_1."""
     wide = _per_channel(gates)
-    kept = _kept(wide)
+    kept = _decays(wide)
     total = _backward_scan(kept, grad_outputs, grad_final)
     to_gates = total * (values - torch.cat((initial.unsqueeze(1), outputs[:, :-1]), 1))
     return wide * total, to_gates if gates.ndim == 4 else to_gates.sum(-1), kept[:, 0].to(total.dtype) * total[:, 0]
@@ -95,7 +95,7 @@ def _per_channel(gates: Tensor) -> Tensor:
     return gates if gates.ndim == 4 else gates.unsqueeze(-1)
 
 
-def _kept(gates: Tensor) -> Tensor:
+def _decays(gates: Tensor) -> Tensor:
     # In float32 the weights of 65,536 positions would add up to one only to 1e-4.
     return 1 - gates.to(exact_dtype(gates.device))
 
@@ -119,15 +119,15 @@ def _associative_scan(combine: Callable[[Parts, Parts], Parts], parts: Parts) ->
     t = parts[0].shape[1]
     if t < 2:
         return parts
-    odd = _associative_scan(combine, combine(_each(parts, slice(0, t - 1, 2)), _each(parts, slice(1, None, 2))))
-    later = combine(_each(odd, slice(0, (t - 1) // 2)), _each(parts, slice(2, None, 2)))
+    odd = _associative_scan(combine, combine(_part(parts, slice(0, t - 1, 2)), _part(parts, slice(1, None, 2))))
+    later = combine(_part(odd, slice(0, (t - 1) // 2)), _part(parts, slice(2, None, 2)))
     return (
         _interleaved(torch.cat((parts[0][:, :1], later[0]), 1), odd[0]),
         _interleaved(torch.cat((parts[1][:, :1], later[1]), 1), odd[1]),
     )
 
 
-def _each(parts: Parts, positions: slice) -> Parts:
+def _part(parts: Parts, positions: slice) -> Parts:
     return parts[0][:, positions], parts[1][:, positions]
 
 

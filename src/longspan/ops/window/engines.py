@@ -14,7 +14,7 @@ from longspan.ops.execution import by_hand, exporting, on_cpu, transformed, with
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.window import engines
 from longspan.ops.window.portions import Windows, in_plain_operations, plain_attention
-from longspan.ops.window.windows import Chosen, Sliding, seen, windows
+from longspan.ops.window.windows import Chosen, Sliding, visible_keys, windows
 
 
 class Shared(NamedTuple):
@@ -45,9 +45,9 @@ def attend(
                 shared = Shared(shared.key.to(exact), shared.value.to(exact), shared.mask)
                 out = _add_shared(out, normaliser, query, shared)
         return out.to(dtype)
-    visible = seen(source, visible, query)
+    visible = visible_keys(source, visible, query)
     keys, values = windows(source, key), windows(source, value)
-    found = (keys, values, visible) if shared is None else _beside(shared, keys, values, visible)
+    found = (keys, values, visible) if shared is None else _with_shared(shared, keys, values, visible)
     return plain_attention(query, *found)[0] if exporting() else _fused(query, *found)
 
 
@@ -63,7 +63,9 @@ def attend_by_distance(
     keys, values = windows(source, key), windows(source, value)
     # Biases of a few blocks at a time, and again in the backward pass.
     wider = max(1, keys.shape[3] // query.shape[4])
-    parts = block_by_block(_biased, 2, query, keys, values, seen(source, visible, query), at, numbers, widening=wider)
+    parts = block_by_block(
+        _biased, 2, query, keys, values, visible_keys(source, visible, query), at, numbers, widening=wider
+    )
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
@@ -96,7 +98,7 @@ def _add_shared(out: Tensor, normaliser: Tensor, query: Tensor, shared: Shared) 
     return out * weights[..., :1] + (weights[..., 1:].flatten(2, 3) @ shared.value).unflatten(2, blocks)
 
 
-def _beside(shared: Shared, keys: Tensor, values: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _with_shared(shared: Shared, keys: Tensor, values: Tensor, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the windows and what is seen of them with the shared keys before the others."""
     keys, values = (
         torch.cat((x.unsqueeze(2).expand(-1, -1, windows.shape[2], -1, -1), windows), 3)

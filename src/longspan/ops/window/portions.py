@@ -11,7 +11,7 @@ from torch.autograd import Function
 
 from longspan.ops.execution import differentiated_further, plain_gradients
 from longspan.ops.scan import FLOOR, accumulation_dtype
-from longspan.ops.window.windows import At, Chosen, Sliding, seen, windows
+from longspan.ops.window.windows import At, Chosen, Sliding, visible_keys, windows
 
 # Scores computed together: few enough to stay in the cache until they are used up.
 SCORES = 2**20
@@ -21,7 +21,7 @@ def in_plain_operations(
     query: Tensor, key: Tensor, value: Tensor, visible: Tensor, source: Sliding | Chosen
 ) -> tuple[Tensor, Tensor]:
     """Compute what `Windows` does from operations whose gradients have gradients, all windows at once."""
-    return plain_attention(query, windows(source, key), windows(source, value), seen(source, visible, query))
+    return plain_attention(query, windows(source, key), windows(source, value), visible_keys(source, visible, query))
 
 
 def plain_attention(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:

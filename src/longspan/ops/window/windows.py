@@ -81,7 +81,7 @@ class Chosen(NamedTuple):
 # Functions, as compilers do not follow methods of tuples.
 
 
-def seen(source: Sliding | Chosen, visible: Tensor, query: Tensor) -> Tensor:
+def visible_keys(source: Sliding | Chosen, visible: Tensor, query: Tensor) -> Tensor:
     """Keys of a window that each query (b, h, n, q, e) may see, (b or 1, h or 1, n, q or 1, k)."""
     if isinstance(source, Chosen):
         return visible.unsqueeze(3)

@@ -21,7 +21,7 @@ from longspan.results import Evaluation, Prediction
 from longspan.results.scores import Scores, check_finite, score
 from longspan.tasks.base.case import Target, class_asked
 from longspan.tasks.base.examples import ExampleTask
-from longspan.tasks.base.mistakes import Wrong, class_errors, label_issues
+from longspan.tasks.base.mistakes import Errors, class_errors, label_issues
 from longspan.tasks.base.task import D, P, Task
 
 #: Bins of equal width in which confidence is compared with accuracy.
@@ -177,7 +177,7 @@ class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
         confusion(scores.confusion, labels(config), folder / "confusion.png")
         calibration(scores.reliability, scores.calibration_error, folder / "calibration.png")
 
-    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Errors]:
         names = labels(config)
         return {
             "mistakes": class_errors(logits, targets, names),

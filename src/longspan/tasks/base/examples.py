@@ -31,7 +31,7 @@ from longspan.data.processor import Processor, Unreadable
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
-from longspan.explanations.question import Question, Read
+from longspan.explanations.question import InputSequence, Question
 from longspan.models import LongspanConfig
 from longspan.models.limits import check_length
 from longspan.models.model import LongspanPreTrainedModel
@@ -40,7 +40,7 @@ from longspan.results import Prediction
 from longspan.results.scores import S
 from longspan.tasks.base.case import Case, Target, no_place
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, read_row
-from longspan.tasks.base.mistakes import Wrong
+from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Counted, D, P, Prepared, Recipe, Run
 from longspan.training.encoder_outputs import EncoderOutputs
@@ -231,7 +231,7 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
     #: Which of the model's outputs are scored, and make answers.
     output: ClassVar[str] = "logits"
     #: The sequences that its models read, whose positions are explained.
-    reads: ClassVar[Sequence[Read]] = (Read(),)
+    reads: ClassVar[Sequence[InputSequence]] = (InputSequence(),)
     #: Trainer of its models.
     trainer_class = LengthTrainer
     #: What training reads where `data.augmentation` changes examples; None where a task's data have none.
@@ -279,7 +279,7 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
         What draws is imported here, not above: Matplotlib takes long to import, and predictions draw nothing.
         """
 
-    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Errors]:
         """Errors among the answers, as "mistakes", and perhaps among the labels, as "label_issues".
 
         `evaluate` lists the worst of each. By default, it is not known.

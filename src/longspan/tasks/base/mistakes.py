@@ -12,7 +12,7 @@ from longspan.results.mistakes import Mistakes
 
 
 @dataclass(frozen=True)
-class Wrong:
+class Errors:
     """Errors among n answers, with scores.
 
     Attributes:
@@ -46,7 +46,7 @@ class Wrong:
         return Mistakes.ranked(self.measure, self.scores, tell, lowest=self.lowest)
 
 
-def class_errors(logits: Tensor, gold: Tensor, names: Sequence[str]) -> Wrong:
+def class_errors(logits: Tensor, gold: Tensor, names: Sequence[str]) -> Errors:
     """Return the examples of another class than the likeliest, the most confident first.
 
     Args:
@@ -56,10 +56,10 @@ def class_errors(logits: Tensor, gold: Tensor, names: Sequence[str]) -> Wrong:
     """
     top = logits.double().softmax(-1).max(-1)
     scores = top.values.masked_fill(top.indices == gold, np.nan).numpy()
-    return Wrong("probability of the answer", scores, _named(gold, names), _named(top.indices, names))
+    return Errors("probability of the answer", scores, _named(gold, names), _named(top.indices, names))
 
 
-def label_issues(logits: Tensor, gold: Tensor, names: Sequence[str]) -> Wrong:
+def label_issues(logits: Tensor, gold: Tensor, names: Sequence[str]) -> Errors:
     """Return the examples whose given label is likely wrong, the least likely label first.
 
     This is confident learning (Northcutt et al. 2021, https://arxiv.org/abs/1911.00068). The threshold of a class is
@@ -83,7 +83,7 @@ def label_issues(logits: Tensor, gold: Tensor, names: Sequence[str]) -> Wrong:
     scores = np.where(issue, own, np.nan)
     measure, weak = "probability of the given label", agreement(shares.argmax(1), given, len(names)) < WEAK
     reason = "The model is too weak to tell: its answers hardly agree with the labels." if weak else ""
-    return Wrong(measure, scores, _named(gold, names), _named(best, names), lowest=True, reason=reason)
+    return Errors(measure, scores, _named(gold, names), _named(best, names), lowest=True, reason=reason)
 
 
 #: Agreement below which a model says nothing about labels.
@@ -99,7 +99,7 @@ def agreement(answers: np.ndarray, gold: np.ndarray, classes: int) -> float:
     return (equal - chance) / (1 - chance) if chance < 1 else 0.0
 
 
-def flag_errors(shares: Tensor, gold: Tensor, thresholds: Sequence[float], names: Sequence[str]) -> Wrong:
+def flag_errors(shares: Tensor, gold: Tensor, thresholds: Sequence[float], names: Sequence[str]) -> Errors:
     """Return the examples with a label too many or too few, ranked by the most confident of these decisions.
 
     Args:
@@ -117,14 +117,14 @@ def flag_errors(shares: Tensor, gold: Tensor, thresholds: Sequence[float], names
         return lambda number: ", ".join(names[place] for place in np.flatnonzero(flags[number]).tolist()) or "(none)"
 
     scores = np.where(scores < 0, np.nan, scores)
-    return Wrong("probability of the wrong decision", scores, told(right), told(given))
+    return Errors("probability of the wrong decision", scores, told(right), told(given))
 
 
-def number_errors(given: Any, right: Any) -> Wrong:
+def number_errors(given: Any, right: Any) -> Errors:
     """Return the examples with the largest absolute errors of numbers, `(n,)` each."""
     errors = np.abs(np.asarray(given, np.float64) - np.asarray(right, np.float64))
     scores = np.where(errors > 0, errors, np.nan)
-    return Wrong(
+    return Errors(
         "absolute error", scores, lambda number: f"{float(right[number]):g}", lambda number: f"{float(given[number]):g}"
     )
 

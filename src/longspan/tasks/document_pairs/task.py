@@ -14,7 +14,7 @@ from longspan.data.processor import Encoded, Places
 from longspan.data.text.offsets import spans
 from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer, encode_counted
-from longspan.explanations.question import Read
+from longspan.explanations.question import InputSequence
 from longspan.models import LongspanForDocumentPairs
 from longspan.models.embeddings.encoder import EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings
@@ -80,7 +80,7 @@ class DocumentPairs(ClassTask[PairData]):
     embeddings = (TokenSettings, EncoderSettings)
     model_class = LongspanForDocumentPairs
     example = "a document"
-    reads = (Read(), Read("second_mask", "second_counts", 1))
+    reads = (InputSequence(), InputSequence("second_mask", "second_counts", 1))
     data_hint = (
         "data.path=FILE (a csv, tsv, jsonl or parquet file with two documents and a label in each row), or "
         "data.train=FILE"

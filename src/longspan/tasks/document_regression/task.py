@@ -22,7 +22,7 @@ from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Target, number_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
-from longspan.tasks.base.mistakes import Wrong, number_errors
+from longspan.tasks.base.mistakes import Errors, number_errors
 from longspan.tasks.base.task import Baseline, Task, baselines_in
 from longspan.tasks.document_regression import baselines, report
 from longspan.tasks.document_regression.options import RegressionData
@@ -113,7 +113,7 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
         name = config.id2label[0]
         report.predicted_and_true(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
 
-    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Errors]:
         return {"mistakes": number_errors(logits.squeeze(-1), targets)}
 
     def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from longspan.tasks.evidence.explaining import part_case
 from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, probabilities
 from longspan.tasks.evidence.tokens import Evidence as EvidenceColumn
-from longspan.tasks.evidence.tokens import read, tokenise, truth
+from longspan.tasks.evidence.tokens import tokenise, tokenise_document, truth
 from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
 
 
@@ -61,7 +61,7 @@ class EvidencePipeline(Pipeline[list[dict[str, Any]], list[np.ndarray], TextProc
 
     def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[list[dict[str, Any]]] | str]:
         for row in rows:
-            examples = list(read(self.processor.tokenizer, row.values["parts"], row.values["questions"]))
+            examples = list(tokenise_document(self.processor.tokenizer, row.values["parts"], row.values["questions"]))
             yield ModelInput(examples, longest=len(examples[0]["input_ids"]))
 
     def forward(self, inputs: Sequence[ModelInput[list[dict[str, Any]]]]) -> Iterator[list[np.ndarray]]:
@@ -74,7 +74,7 @@ class EvidencePipeline(Pipeline[list[dict[str, Any]], list[np.ndarray], TextProc
     ) -> EvidencePrediction:
         parts, threshold = row.values["parts"], self.model.config.head.thresholds[0]
         pairs = zip(row.values["questions"], output, strict=True)
-        return EvidencePrediction(row.where, None, [_found(*pair, parts, threshold) for pair in pairs])
+        return EvidencePrediction(row.where, None, [_prediction(*pair, parts, threshold) for pair in pairs])
 
     def encode(self, examples: Dataset, split: str) -> Dataset:
         return tokenise(examples, self.processor.tokenizer, split)
@@ -211,7 +211,7 @@ _FACTS = {
 }
 
 
-def _found(question: str, logits: np.ndarray, parts: Sequence[str], threshold: float) -> dict[str, Any]:
+def _prediction(question: str, logits: np.ndarray, parts: Sequence[str], threshold: float) -> dict[str, Any]:
     chances = probabilities(logits)
     order = np.argsort(-logits, kind="stable").tolist()
     return {

@@ -32,14 +32,14 @@ _FEATURES = {
 
 
 def tokenise(examples: Dataset, tokenizer: PreTrainedTokenizerBase, name: str) -> Dataset:
-    """Return documents as `read` gives them, with their `evidence` and `length` in tokens; only once, then cached."""
+    """Documents as `tokenise_document` gives them, with `evidence` and `length` in tokens; only once, then cached."""
 
     def convert(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
         rows = [
             {**row, "evidence": evidence[first : first + QUESTIONS_AT_ONCE], "length": len(row["input_ids"])}
             for parts, questions, evidence in zip(batch["parts"], batch["questions"], batch["evidence"], strict=True)
             for first, row in zip(
-                range(0, len(questions), QUESTIONS_AT_ONCE), read(tokenizer, parts, questions), strict=True
+                range(0, len(questions), QUESTIONS_AT_ONCE), tokenise_document(tokenizer, parts, questions), strict=True
             )
         ]
         return {column: [row[column] for row in rows] for column in _FEATURES}
@@ -48,7 +48,7 @@ def tokenise(examples: Dataset, tokenizer: PreTrainedTokenizerBase, name: str) -
     return map_once(examples, convert, Features(_FEATURES), facts, tokenizer, f"Tokenising {name}", batch_size=16)
 
 
-def read(
+def tokenise_document(
     tokenizer: PreTrainedTokenizerBase, parts: Sequence[str], questions: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield a document with its first questions, then with its next ones: token ids, and the lengths of its parts.
@@ -76,7 +76,7 @@ def collate(examples: Sequence[Mapping[str, Any]], streams: Mapping[str, Stream]
     """Return a batch for `LongspanForEvidence`: one row for each document, and the questions of all of them.
 
     Args:
-        examples: Documents as `tokenise` or `read` gives them; with `evidence` there are labels.
+        examples: Documents as `tokenise` or `tokenise_document` gives them; with `evidence` there are labels.
         streams: Those of texts.
     """
     numbers = [np.repeat(np.arange(len(each["part_lengths"])), each["part_lengths"]) for each in examples]

@@ -78,7 +78,7 @@ def evidence_logits(
 
     Args:
         model: The model, switched to evaluation mode for the call.
-        examples: Documents as `longspan.tasks.evidence.tokens.read` gives them.
+        examples: Documents as `longspan.tasks.evidence.tokens.tokenise_document` gives them.
         batches: Row numbers, each exactly once; the same in all processes.
         streams: Those of texts.
         progress: Whether to show a progress bar on standard error.

@@ -87,7 +87,7 @@ class Counts:
         while len(self._levels) < order:
             self._count()
         levels = self._levels[:order]
-        kept = _kept(levels, most)
+        kept = _frequent(levels, most)
         model = KneserNey(self.vocab_size, [int(each.sum()) for each in kept[1:]])
         place = np.arange(self.vocab_size)
         keys, shares, left, seen = [], [], [], []
@@ -116,7 +116,7 @@ class Counts:
         return model
 
 
-def _kept(levels: Sequence[_Level], most: int | None) -> list[np.ndarray]:
+def _frequent(levels: Sequence[_Level], most: int | None) -> list[np.ndarray]:
     """N-grams of each level to keep so that those of two tokens and more are at most `most`."""
     least = [1] * len(levels)
 

@@ -76,7 +76,9 @@ def generate(
 
 
 @torch.no_grad()
-def read(model: PreTrainedModel, tokens: Sequence[int], segment_length: int, states: Any = None) -> tuple[Tensor, Any]:
+def read_tokens(
+    model: PreTrainedModel, tokens: Sequence[int], segment_length: int, states: Any = None
+) -> tuple[Tensor, Any]:
     """Read tokens segment by segment.
 
     Args:
@@ -107,13 +109,13 @@ def _continue(
 ) -> Iterator[str]:
     text = _Text(tokenizer, tokens)
     start = time.perf_counter()
-    scores, states = read(model, tokens, segment_length)
+    scores, states = read_tokens(model, tokens, segment_length)
     told.prompt_seconds = time.perf_counter() - start
     token = None
     for _ in range(count):
         start = time.perf_counter()
         if token is not None:
-            scores, states = read(model, [token], 1, states)
+            scores, states = read_tokens(model, [token], 1, states)
         told.state_bytes = states.nbytes
         token = choose(scores)
         if token == end:

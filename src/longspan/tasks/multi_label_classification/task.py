@@ -23,7 +23,7 @@ from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Target, label_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
-from longspan.tasks.base.mistakes import Wrong, flag_errors
+from longspan.tasks.base.mistakes import Errors, flag_errors
 from longspan.tasks.base.task import Baseline, Task, baselines_in
 from longspan.tasks.multi_label_classification import baselines, report
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
@@ -152,7 +152,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         path = folder / "precision_recall.png"
         report.precision_recall_curves(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
 
-    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Wrong]:
+    def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Errors]:
         return {"mistakes": flag_errors(probabilities(logits), targets, thresholds(config), names(config))}
 
     def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:

@@ -42,15 +42,15 @@ def normalised(answer: str) -> str:
 
 def exact_match(given: str, expected: Sequence[str]) -> float:
     """Return whether an answer is one of the expected ones, as 0 or 1; "" is right where none is expected."""
-    return float(any(normalised(given) == normalised(each) for each in _known(expected)))
+    return float(any(normalised(given) == normalised(each) for each in _scorable(expected)))
 
 
 def f1(given: str, expected: Sequence[str]) -> float:
     """Return the largest F1 of an answer's words with those of an expected one; "" is right where none is expected."""
-    return max(_f1(normalised(given).split(), normalised(each).split()) for each in _known(expected))
+    return max(_f1(normalised(given).split(), normalised(each).split()) for each in _scorable(expected))
 
 
-def _known(expected: Sequence[str]) -> Sequence[str]:
+def _scorable(expected: Sequence[str]) -> Sequence[str]:
     """Return the expected answers without those of articles and punctuation alone; "" for an empty list."""
     return [each for each in expected if normalised(each)] or [""]
 

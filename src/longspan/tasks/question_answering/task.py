@@ -22,7 +22,7 @@ from longspan.data.text.offsets import tokens_with_offsets
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
-from longspan.explanations.question import Question, Read
+from longspan.explanations.question import InputSequence, Question
 from longspan.models import LongspanForQuestionAnswering
 from longspan.models.limits import limits
 from longspan.report.card import Hub
@@ -87,7 +87,7 @@ def answer_case(
         batch,
         odds,
         share,
-        (Read(call=1 if model.config.cross_mixers else 0),),
+        (InputSequence(call=1 if model.config.cross_mixers else 0),),
         masked=False,
         output=lambda found: torch.stack((found.start_logits, found.end_logits), 1),
     )

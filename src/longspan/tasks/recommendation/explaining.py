@@ -13,7 +13,7 @@ from torch import Tensor
 from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
-from longspan.explanations.question import LayerWeights, Question, Read
+from longspan.explanations.question import InputSequence, LayerWeights, Question
 from longspan.tasks.base.case import Case, Target
 from longspan.tasks.base.task import Run
 from longspan.tasks.recommendation.impressions import FEATURES
@@ -95,7 +95,7 @@ def ranked_item(run: Run, row: Row, of: str, prediction: RankedPrediction, items
         lambda logits: logits[:, wanted],
         lambda logits: logits.softmax(1)[:, wanted],
     )
-    reads = (Read("history_mask"),)
+    reads = (InputSequence("history_mask"),)
     question = ClickQuestion(model, batch, asked.value, asked.share, reads, settings=settings, exact=True)
     # People count clicks from 1, the oldest first.
     first = np.arange(1, len(history) + 1)

@@ -16,7 +16,7 @@ from longspan.results import Evaluation, Prediction
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, read_row
-from longspan.tasks.base.mistakes import Wrong
+from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.seq2seq.explaining import written
 from longspan.tasks.base.seq2seq.search import Search
 from longspan.tasks.base.seq2seq.task import TargetPipeline, TargetTask, Written, answers, describe
@@ -86,7 +86,7 @@ class SummaryPipeline(TargetPipeline[Sources, SummaryProcessor]):
         first = rouge(texts, references)[:, 0]
         worst = np.where(first < 100, first, np.nan)
         write_text(folder / "summaries.txt", "".join(f"{text}\n" for text in texts))
-        lowest = Wrong("ROUGE-1", worst, references.__getitem__, texts.__getitem__, lowest=True)
+        lowest = Errors("ROUGE-1", worst, references.__getitem__, texts.__getitem__, lowest=True)
         return scores, {
             "data_table": describe(encoded),
             "search": str(self.how),

@@ -19,7 +19,7 @@ from longspan.results import Evaluation, Prediction
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, read_row
-from longspan.tasks.base.mistakes import Wrong
+from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.seq2seq.explaining import SourceText, written
 from longspan.tasks.base.seq2seq.search import Search
 from longspan.tasks.base.seq2seq.task import TargetPipeline, TargetTask, Written, answers, describe
@@ -103,7 +103,7 @@ class TranslationPipeline(TargetPipeline[Source, PairProcessor]):
         by_length = report.by_length(texts, references, encoded["length"][:])
         report.draw_by_length(by_length, folder / "bleu_by_length.png")
         write_text(folder / "translations.txt", "".join(f"{text}\n" for text in texts))
-        lowest = Wrong("chrF", sentence_chrf(texts, references), references.__getitem__, texts.__getitem__, True)
+        lowest = Errors("chrF", sentence_chrf(texts, references), references.__getitem__, texts.__getitem__, True)
         return scores, {
             "data_table": describe(encoded),
             "search": str(self.how),

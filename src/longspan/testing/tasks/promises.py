@@ -257,7 +257,7 @@ def one_training_run_at_a_time(subject: Subject) -> None:
     run = subject.folder / "held"
     shutil.copytree(subject.trained().folder, run)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    with locks.held(run, "one training run"):
+    with locks.lock_folder(run, "one training run"):
         ways: list[dict[str, Any]] = [{"resume": True}, {"overwrite": True}, {"finish": True}]
         for way in ways:
             more = ["training.num_train_epochs=3"] if "resume" in way else []

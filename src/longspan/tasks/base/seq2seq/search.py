@@ -79,7 +79,7 @@ def most_targets(model: PreTrainedModel) -> int | None:
     return min((limit.tokens for limit in limits(model.get_decoder())), default=None)
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Targets that were found.
 
     Attributes:
@@ -152,7 +152,7 @@ def scored_search(
     streams: Mapping[str, Stream],
     *,
     link: Link | None = None,
-) -> Found:
+) -> SearchResult:
     """The results of `search` with the loss of each target. Each source is read once.
 
     Args:
@@ -173,9 +173,9 @@ def _search(
     forced: "_Forced | None",
     progress: bool = False,
     after_batch: Callable[[], None] | None = None,
-) -> Found:
+) -> SearchResult:
     if not len(sources):
-        return Found([], np.zeros((0, how.best, 2)), [])
+        return SearchResult([], np.zeros((0, how.best, 2)), [])
     lengths = [len(source) for source in sources]
     longest = how.longest(lengths, model)
     size = max(1, how.batch_size // how.rows)
@@ -193,7 +193,7 @@ def _search(
             padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": streams["input_ids"]})
             given = {name: tensor.to(model.device) for name, tensor in padded.items()}
             encoded = model.get_encoder()(**given)
-            targets = _made(model, [sources[row] for row in batch], given, encoded, longest[batch], how)
+            targets = _targets(model, [sources[row] for row in batch], given, encoded, longest[batch], how)
             numbers = [row * how.best + place for row in batch for place in range(how.best)]
             starts = [int(ends[number] - longest[number // how.best] - 1) for number in numbers]
             for ids, start in zip(targets, starts, strict=True):
@@ -217,12 +217,12 @@ def _search(
         return [rows[start : start + how.best] for start in range(0, count, how.best)]
 
     if forced is None:
-        return Found(in_lists(whole), np.zeros((0, how.best, 2)), [])
+        return SearchResult(in_lists(whole), np.zeros((0, how.best, 2)), [])
     links = in_lists(whole[places : 2 * places]) if forced.link is not None else []
-    return Found(in_lists(whole[:places]), whole[2 * places :].reshape(-1, how.best, 2), links)
+    return SearchResult(in_lists(whole[:places]), whole[2 * places :].reshape(-1, how.best, 2), links)
 
 
-def _made(
+def _targets(
     model: PreTrainedModel,
     sources: Sequence[Sequence[int]],
     given: Mapping[str, Tensor],

@@ -48,7 +48,7 @@ class Ngrams(Counts[ClassificationScores]):
             if name != "train"
         }
         weights = (wide.weight, wide.tfidf_weight, wide.bias)
-        return Fitted(scores, _told(chosen), sum(int(table.count_nonzero()) for table in weights))
+        return Fitted(scores, _regressions(chosen), sum(int(table.count_nonzero()) for table in weights))
 
 
 def _fitted(recipe: Recipe, prepared: Prepared) -> tuple[Wide, Chosen]:
@@ -79,7 +79,7 @@ def _logits(wide: Wide, documents: Dataset) -> Tensor:
     return found
 
 
-def _told(chosen: Chosen) -> dict[str, Any]:
+def _regressions(chosen: Chosen) -> dict[str, Any]:
     """Return the regressions in the mean, each with its share and its penalty."""
     return {
         kind.name(): f"{share:.2f} (penalty {penalty:g})"

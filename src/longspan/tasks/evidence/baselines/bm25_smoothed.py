@@ -22,10 +22,10 @@ class Bm25Smoothed(Bm25, Counts[EvidenceScores]):
 
     def count(self, recipe: Recipe, prepared: Prepared) -> Counted:
         # Each document has its own counts: nothing is fitted to the training split.
-        return Counted({"lexical_match": True}, _begin)
+        return Counted({"lexical_match": True}, _set_bm25_weights)
 
 
-def _begin(model: PreTrainedModel) -> None:
+def _set_bm25_weights(model: PreTrainedModel) -> None:
     """Let a model rank parts as BM25 does."""
     assert isinstance(model, LongspanForEvidence)
     assert model.match is not None

@@ -303,6 +303,12 @@ def test_other_attributes_of_a_folder_are_not_read(tmp_path: Path) -> None:
         (BertModel, "expected a class with logits for each token, got BertModel"),
         ("vit", "expected a model with logits for each token, got 'vit'"),
         (PreTrainedConfig(), "expected a model with logits for each token"),
+        (
+            BertModel(BertConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1, vocab_size=9)),
+            "expected a class, a configuration or a name of a model, got an object of BertModel; give BertModel or its "
+            "config",
+        ),
+        (7, "got an object of int; give a model type such as 'mamba'"),
         (BertConfig(hidden_size=7), "expected a tiny model of 'bert'"),
     ],
 )

@@ -6,11 +6,12 @@ from typing import Any
 import datasets
 import pytest
 
-from longspan.data.columns.kinds import Column, Label, Text
+from longspan.data.columns.kinds import Column, Label, Text, WordLabels, Words
 from longspan.data.sources.formats.rows import read_rows
 from longspan.data.sources.loading import load
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
+from longspan.tasks.token_classification.options import TokenData
 
 LABELLED: list[Column] = [Text("text", "text_column"), Label("label", "label_column")]
 
@@ -102,3 +103,33 @@ def test_other_separators_and_headers_than_expected(
     with pytest.raises(UserError) as error:
         rows(tmp_path / "a.csv", content, **settings)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "settings", "hint"),
+    [
+        ("sep=;", {}, "data.delimiter=semicolon"),
+        ("sep=;", {"delimiter": "semicolon"}, "data.delimiter=semicolon"),
+        ("SEP=^", {}, r"data.delimiter=\^"),
+        ("sep=,", {}, ""),
+    ],
+)
+def test_the_first_line_for_excel_is_named(tmp_path: Path, first: str, settings: Any, hint: str) -> None:
+    more = f", and set {hint}" if hint else ""
+    with pytest.raises(UserError, match=rf"a.csv, got .*; its first line is for Excel .*: remove it{more}\.$"):
+        rows(tmp_path / "a.csv", f"{first}\ntext{first[-1]}label\na{first[-1]}x\n", **settings)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.conll", "a.txt"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_wide_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> None:
+    path = tmp_path / name
+    path.write_text("the\tO\n\ncat\tO\n", encoding=encoding)
+    columns: list[Column] = [Words("tokens", "text_column"), WordLabels("labels", "label_column")]
+    with pytest.raises(
+        UserError, match=rf"expected UTF-8 in {name}, got {encoding.upper()} .*data.encoding={encoding}"
+    ):
+        list(read_rows(path, columns, TokenData()))
+    if not name.endswith((".csv", ".jsonl")):
+        found = list(read_rows(path, columns, TokenData(encoding=encoding)))
+        assert [row.values["tokens"] for row in found] == [["the"], ["cat"]]

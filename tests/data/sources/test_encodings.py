@@ -124,8 +124,8 @@ def test_newsgroups_among_which_some_messages_are_not_utf8(tmp_path: Path, capsy
         ("Grüße aus Köln\n".encode() * 20 + b"\xff", "broken UTF-8"),
         # One part as the other would be nonsense.
         ("Grüße aus Köln ".encode() * 2 + "Grüße aus Köln ".encode("latin-1") * 4, "no known encoding"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 10, "no known encoding"),
-        (gzip.compress(MESSAGE.encode() * 20, mtime=0), "no known encoding"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 10, "not text (a picture)"),
+        (gzip.compress(MESSAGE.encode() * 20, mtime=0), "not text (a gzip file)"),
         ("Die Größe der Häuser überraschte die Gäste. ".encode("cp437") * 9, "no known encoding"),
     ],
 )

@@ -18,6 +18,7 @@ import pytest
 
 from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.sources.files import decoding, opening
+from longspan.data.sources.formats import tables
 from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.data.sources.loading import load
 from longspan.errors import UserError
@@ -160,6 +161,39 @@ def test_small_files_that_unpack_to_large_ones_do_not_fill_the_memory(
         tracemalloc.stop()
 
 
+@pytest.mark.parametrize("packed", PACK)
+def test_a_row_of_many_long_fields_does_not_fill_the_memory(
+    tmp_path: Path, packed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each field and each line is short, and no row ends.
+    bomb = write(tmp_path / f"a.csv{packed}", PACK[packed](b"text,label\na,x\n" + b'"y\n",' * 40_000))
+    monkeypatch.setattr(tables, "LONGEST_LINE", 100_000)
+    with pytest.raises(
+        UserError, match=rf"fewer than 100,000 characters in a row, got more in a.csv{packed}, from line 3; close"
+    ):
+        rows(bomb)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (zipped(("content.xml", b"a sheet")), "an office file or a ZIP archive"),
+        (b"%PDF-1.7\nsome text", "a PDF"),
+        (b"{\\rtf1 some text}", "rich text"),
+        (b"PAR1\x15\x04", "Parquet"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "auto"])
+def test_files_of_other_programs_are_no_text(tmp_path: Path, content: bytes, kind: str, encoding: str) -> None:
+    settings = ClassificationData(encoding=encoding)
+    for name in ("a.ods", "a.txt", "a"):
+        found = list(read_rows(write(tmp_path / name, content), TEXT, settings))
+        assert [(row.values, row.problem) for row in found] == [({}, f"not text ({kind})")]
+    for name in ("a.csv", "a.jsonl"):
+        with pytest.raises(UserError, match=rf"expected text in {name}, got {kind}; save its content as text"):
+            list(read_rows(write(tmp_path / name, content), TEXT, settings))
+
+
 TABLES = {
     "a.csv": 'text,label\n"Grüße,\n€",x\nb,y\n',
     "a.jsonl": '{"text": "Grüße,\\n€", "label": "x"}\n{"text": "b"}\n',
@@ -221,7 +255,7 @@ def test_other_encodings_than_named(tmp_path: Path) -> None:
     ):
         rows(write(tmp_path / "a.csv", content), encoding="utf-16")
     with pytest.raises(
-        UserError, match=r"a.csv, line 1: expected UTF-8, got .*; save the file as UTF-8, or set data.e"
+        UserError, match=r"expected UTF-8 in a.csv, got UTF-16 .*; set data.encoding=utf-16, or save the file as UTF-8"
     ):
         rows(write(tmp_path / "a.csv", content.encode("utf-16")))
     (row,) = rows(write(tmp_path / "a.txt", "even"), encoding="utf-16")

@@ -43,6 +43,10 @@ def resolve(model: str | Path | PreTrainedConfig | type[PreTrainedModel]) -> tup
         return model.model_type, _tried(Subject(kind, model, task), model.model_type)
     if isinstance(model, type):
         return model.__name__, _of_class(model)
+    if not isinstance(model, str | Path):
+        own = type(model).__name__
+        instead = f"give {own} or its config" if isinstance(model, PreTrainedModel) else f"give {_EXPECTED}"
+        raise UserError(f"expected a class, a configuration or a name of a model, got an object of {own}; {instead}.")
     name = str(model)
     if Path(name).is_dir():
         return name, _of_folder(Path(name))

@@ -27,6 +27,27 @@ def _mark(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_BROKEN_BYTES, _mark)
 
 
+_BINARY = {
+    b"PK\x03\x04": "an office file or a ZIP archive",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an office file",
+    b"%PDF-": "a PDF",
+    b"{\\rtf": "rich text",
+    b"\x1f\x8b\x08": "a gzip file",
+    b"\x28\xb5\x2f\xfd": "a zstd file",
+    b"\xfd7zXZ\x00": "an xz file",
+    b"PAR1": "Parquet",
+    b"SQLite format 3\x00": "an SQLite database",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+}
+"""Kinds of files that are no text in any encoding, by their first bytes."""
+
+
+def binary_kind(head: bytes) -> str:
+    """The kind of a file that is no text, by its first bytes; empty if it may be text."""
+    return next((kind for start, kind in _BINARY.items() if head.startswith(start)), "")
+
+
 class NotText(ValueError):
     """A document that is not text in its encoding.
 
@@ -97,6 +118,8 @@ def decode(content: bytes, encoding: str) -> tuple[str, str]:
     Raises:
         NotText: They are not text in the encoding.
     """
+    if kind := binary_kind(content):
+        raise NotText(0, f"not text ({kind})")
     chosen = encoding
     if encoding == AUTO:
         # Where nothing fits, UTF-8 says which byte is the first that does not.

@@ -56,9 +56,8 @@ def find_encoding(opened: Opened) -> str | None:
     """
     with opened() as stream:
         head = stream.read(_LINE)
-    for mark, name in _MARKS:
-        if head.startswith(mark):
-            return name
+    if marked := mark_of(head):
+        return marked
     wide = head.count(0) > len(head) // 5
     if not wide and _decodes(opened, "utf-8"):
         return "utf-8"
@@ -74,6 +73,11 @@ def find_encoding(opened: Opened) -> str | None:
         if _decodes(opened, name) and not (not wide and mixed and len(sample.decode(name, "replace")) == len(sample)):
             return name
     return None
+
+
+def mark_of(head: bytes) -> str:
+    """The encoding of which the first bytes of a file are the byte order mark; empty if they are none."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), "")
 
 
 def find_encoding_of(content: bytes) -> str | None:

@@ -1,5 +1,6 @@
 """Opening files: finding, decompressing and reading them, with one sentence for whatever goes wrong."""
 
+import codecs
 import errno
 import gzip
 import io
@@ -13,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from longspan.data.sources.files.decoding import decode
-from longspan.data.sources.files.encodings import AUTO, find_encoding
+from longspan.data.sources.files.decoding import binary_kind, decode, encoding_name
+from longspan.data.sources.files.encodings import AUTO, find_encoding, mark_of
 from longspan.data.sources.files.html import SUFFIXES as HTML
 from longspan.data.sources.files.html import html_text
 from longspan.errors import UserError, did_you_mean
@@ -219,6 +220,21 @@ def read_document(path: Path, encoding: str) -> tuple[str, str]:
                 )
     text, found = decode(bytes(content), encoding)
     return (html_text(text, name) if packed_suffix(path) in HTML else text), found
+
+
+def check_text(path: Path, encoding: str) -> None:
+    """Raise UserError for a file whose first bytes say that it is no text, or text in another encoding."""
+    with open_packed(path) as stream:
+        head = stream.read(32)
+    name = printable(path.name)
+    if kind := binary_kind(head):
+        raise UserError(f"expected text in {name}, got {kind}; save its content as text, such as csv.")
+    found = mark_of(head)
+    if found in ("utf-16", "utf-32") and encoding != AUTO and not codecs.lookup(encoding).name.startswith(found):
+        raise UserError(
+            f"expected {encoding_name(encoding)} in {name}, got {found.upper()} by its byte order mark; set "
+            f"data.encoding={found}, or save the file as UTF-8."
+        )
 
 
 def encoding_of(path: Path, encoding: str) -> str:

@@ -19,12 +19,14 @@ from longspan.machine.printing import printable
 # fmt: off
 OTHER = frozenset((
     # Tables, which are read row by row when they are named themselves.
-    ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".xls", ".xlsx", ".ods", ".db", ".sqlite",
+    ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".xls", ".xlsx", ".xlsm", ".xlsb",
+    ".ods", ".numbers", ".db", ".sqlite",
     # Pictures, sound, film and fonts.
     ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".svg", ".heic", ".psd",
     ".wav", ".mp3", ".flac", ".ogg", ".m4a", ".mp4", ".avi", ".mov", ".mkv", ".webm", ".ttf", ".otf", ".woff", ".woff2",
     # Documents of other programs, archives, programs, weights.
-    ".pdf", ".ps", ".doc", ".docx", ".odt", ".ppt", ".pptx", ".epub", ".tar", ".tgz", ".bz2", ".7z", ".rar", ".jar",
+    ".pdf", ".ps", ".doc", ".docx", ".docm", ".odt", ".odp", ".odg", ".ppt", ".pptx", ".pages", ".key", ".epub",
+    ".mobi", ".tar", ".tgz", ".bz2", ".7z", ".rar", ".jar",
     ".whl", ".iso", ".exe", ".dll", ".so", ".dylib", ".a", ".o", ".obj", ".class", ".pyc", ".pyd", ".bin", ".lock",
     ".npy", ".npz", ".pt", ".pth", ".ckpt", ".pkl", ".safetensors", ".onnx", ".gguf", ".h5", ".hdf5",
     # Mail and rich text, which need more than decoding.

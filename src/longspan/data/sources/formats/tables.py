@@ -28,7 +28,7 @@ from longspan.data.sources.files.decoding import (
     other,
 )
 from longspan.data.sources.files.encodings import AUTO
-from longspan.data.sources.files.opening import encoding_of, open_packed, packed_suffix, read_document
+from longspan.data.sources.files.opening import check_text, encoding_of, open_packed, packed_suffix, read_document
 from longspan.data.sources.formats.conll import RAGGED, read_conll
 from longspan.data.sources.formats.folders import DocumentFile, Listed, list_files
 from longspan.data.sources.formats.schema import Row, Schema
@@ -65,11 +65,13 @@ def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
         )
         quoting = csv.QUOTE_NONE
     with open_packed(path) as raw, open_text(raw, name, schema.encoding, "") as lines:
-        reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+        row = _RowLines(lines, name)
+        reader = csv.reader(row, delimiter=delimiter, strict=True, quoting=quoting)
         indices: dict[str, int] | None = None
         width = number = 0
         while True:
             line = reader.line_num + 1
+            row.begin(line)
             place = f"{name}, line {line}" if indices is None else f"{name}, row {number + 1} (line {line})"
             try:
                 fields = next(reader, None)
@@ -101,6 +103,36 @@ def read_separated(path: Path, schema: Schema) -> Iterator[Row]:
             yield schema.row(cells, f"{name}, row {number}", path.parent)
 
 
+class _RowLines:
+    """The lines of a table, of which those of one row have a limit in all: line breaks in quotation marks have none.
+
+    Args:
+        lines: The lines.
+        name: The name of the file in messages.
+    """
+
+    def __init__(self, lines: Iterator[str], name: str) -> None:
+        self.lines, self.name = lines, name
+        self.begin(1)
+
+    def begin(self, line: int) -> None:
+        """Begin the next row, at this line."""
+        self.first, self.characters = line, 0
+
+    def __iter__(self) -> "_RowLines":
+        return self
+
+    def __next__(self) -> str:
+        line = next(self.lines)
+        self.characters += len(line)
+        if self.characters >= LONGEST_LINE:
+            raise UserError(
+                f"expected fewer than {LONGEST_LINE:,} characters in a row, got more in {self.name}, from line "
+                f"{self.first}; close its quotation marks, or split it into several rows."
+            )
+        return line
+
+
 def _quoting(path: Path, schema: Schema, delimiter: str) -> Literal[0, 3]:
     if schema.quoting == "auto":
         return csv.QUOTE_MINIMAL if packed_suffix(path) in (".csv", ".tsv") else csv.QUOTE_NONE
@@ -118,7 +150,8 @@ def _joined_rows(path: Path, schema: Schema, delimiter: str) -> int:
         if not any(line.startswith('"') or '\t"' in line for line in lines):
             return 0
     with open_packed(path) as raw, open_text(raw, printable(path.name), schema.encoding, "") as lines:
-        reader, width = csv.reader(lines, delimiter=delimiter), 0
+        row = _RowLines(lines, printable(path.name))
+        reader, width = csv.reader(row, delimiter=delimiter), 0
         line = 1
         for fields in reader:
             width = width or len(fields)
@@ -127,6 +160,7 @@ def _joined_rows(path: Path, schema: Schema, delimiter: str) -> int:
                 if all(part.count(delimiter) + 1 == width for part in joined):
                     return line
             line = reader.line_num + 1
+            row.begin(line)
     return 0
 
 
@@ -160,6 +194,10 @@ def first_row(path: Path, schema: Schema) -> list[str]:
 
 def _hint(path: Path, schema: Schema, delimiter: str, fields: list[str]) -> str:
     """Remedy for a file that lacks a column, as its first rows suggest; an empty text if they do not."""
+    if fields[0].lower().startswith("sep="):
+        separator = "".join(fields)[len("sep=") :] or delimiter
+        setting = f", and set data.delimiter={_SETTINGS.get(separator, separator)}" if separator != "," else ""
+        return f"its first line is for Excel and names no columns: remove it{setting}."
     return _other_delimiter(path, schema, delimiter) or _no_header(fields, schema)
 
 
@@ -195,7 +233,8 @@ def _no_header(fields: list[str], schema: Schema) -> str:
 def _first_rows(path: Path, schema: Schema, delimiter: str) -> list[list[str]]:
     with open_packed(path) as raw, open_text(raw, printable(path.name), schema.encoding, "") as lines:
         try:
-            rows = islice(csv.reader(lines, delimiter=delimiter, quoting=_quoting(path, schema, delimiter)), _SNIFFED)
+            bounded = _RowLines(lines, printable(path.name))
+            rows = islice(csv.reader(bounded, delimiter=delimiter, quoting=_quoting(path, schema, delimiter)), _SNIFFED)
             return [[field.strip() for field in row] for row in rows if row] or [[]]
         except csv.Error:
             return [[]]
@@ -274,6 +313,7 @@ def column_names(path: Path, schema: Schema) -> list[str]:
 
 
 def _read_text(path: Path, schema: Schema, read: Callable[[Path, Schema], Iterator[Row]]) -> Iterator[Row]:
+    check_text(path, schema.encoding)
     if schema.encoding != AUTO:
         yield from read(path, schema)
         return

@@ -41,7 +41,7 @@ def main() -> None:
         started = time.process_time()
         baseline = fitting.find(recipe.task, name)
         assert isinstance(baseline, SummaryBaseline)
-        texts, chosen = baseline.made(splits, words)
+        texts, chosen = baseline.split_summaries(splits, words)
         found[name] = rouge(texts[given.split], right)
         settings = ", ".join(f"{key}={value}" for key, value in chosen.items() if key != "summary")
         told[name] = [f"{time.process_time() - started:.0f}", settings]

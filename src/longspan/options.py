@@ -39,7 +39,7 @@ class Range(NamedTuple):
     above: float | None = None
     below: float | None = None
 
-    def holds(self, value: float) -> bool:
+    def contains(self, value: float) -> bool:
         """Whether a value is in the range; NaN never is."""
         return (
             (self.least is None or value >= self.least)
@@ -210,7 +210,7 @@ def check_type(name: str, value: Any, hint: Any) -> None:
 def check_number(name: str, value: Any, hint: Any, allowed: Range) -> None:
     """Raise UserError unless a value is a number of a type, int or float, and in a range."""
     check_type(name, value, hint)
-    if not allowed.holds(value):
+    if not allowed.contains(value):
         raise UserError(f"{name} must be {allowed}, got {value}; choose another.")
 
 
@@ -228,7 +228,7 @@ def check(options: Any, table: str = "", largest: float = math.inf) -> None:
         allowed = declared.get("allowed") or _choices(field.type)
         if isinstance(allowed, Range) and value is not None:
             for limits in (allowed, Range(most=largest)):
-                if not all(map(limits.holds, value if isinstance(value, list) else [value])):
+                if not all(map(limits.contains, value if isinstance(value, list) else [value])):
                     raise UserError(f"{name} must be {limits}, got {value}; {declared['advice']}.")
         elif allowed and isinstance(value, str):
             check_choice(name, value, allowed)

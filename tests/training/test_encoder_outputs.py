@@ -51,7 +51,7 @@ def documents(lengths: list[int] = LENGTHS, **columns: Any) -> Dataset:
 
 
 def read(outputs: EncoderOutputs, dataset: Dataset) -> list[np.ndarray]:
-    rows = outputs.beside(dataset.select_columns(["input_ids"]).with_format("numpy"), dataset)
+    rows = outputs.joined_to(dataset.select_columns(["input_ids"]).with_format("numpy"), dataset)
     assert len(rows) == len(dataset)
     return [rows[number]["inputs_embeds"] for number in range(len(rows))]
 
@@ -159,7 +159,7 @@ def test_both_documents_of_a_pair_are_stored(cache: Path) -> None:
     both = Dataset.from_dict(
         {**first.to_dict(), "second_ids": second["input_ids"][:], "second_length": second["length"][:]}
     )
-    rows = EncoderOutputs(encoder()).beside(both.select_columns(["input_ids", "second_ids"]), both)
+    rows = EncoderOutputs(encoder()).joined_to(both.select_columns(["input_ids", "second_ids"]), both)
     expected = [read(EncoderOutputs(encoder()), each) for each in (first, second)]
     for number in range(len(both)):
         assert rows[number].keys() == {"input_ids", "second_ids", "inputs_embeds", "second_embeds"}

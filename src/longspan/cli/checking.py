@@ -44,12 +44,12 @@ def run(args: argparse.Namespace, out: TextIO) -> int:
     try:
         for model in args.models:
 
-            def told(check: str, model: str = model) -> None:
+            def show_progress(check: str, model: str = model) -> None:
                 if sys.stderr.isatty():
                     print(f"\r\033[K{model}: {check}", end="", file=sys.stderr, flush=True)
 
             try:
-                reports.append(check_model(model, only=only, compiled=args.compile, progress=told))
+                reports.append(check_model(model, only=only, compiled=args.compile, progress=show_progress))
             finally:
                 if sys.stderr.isatty():
                     print("\r\033[K", end="", file=sys.stderr, flush=True)

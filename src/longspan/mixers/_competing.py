@@ -80,7 +80,7 @@ class CompetingQueries(Mixer):
         """Return the score of each position and head, (b, t, h), far below all others where `mask` is False."""
         return masked_logits(self.score(x), mask)
 
-    def asked(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> tuple[Tensor, Tensor]:
+    def query_shares(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the shares of positions (b, h, t) as seen from `at`, and how each meets its query, (b, t, h)."""
         rates, logits = self.forgetting(x, mask), self.score(x)
         query = softmax_mean(self.split(self.query(x)), logits, mask, rates, self.causal).to(

@@ -72,7 +72,9 @@ class FastWeights(Pairwise):
         """Values that each position writes, (b, h, t, e)."""
 
     @abstractmethod
-    def read(self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
+    def retrieve(
+        self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int
+    ) -> tuple[Tensor, Tensor]:
         """Outputs read from values at each position, (b, h, t, e), and the matrices after the last.
 
         The last `backwards` heads read from the end; `rates` are (b, h, t) or (b, h, t, e). Where x is zero, as at
@@ -87,8 +89,8 @@ class FastWeights(Pairwise):
         return FastWeightsState(torch.zeros(shape, dtype=accumulation_dtype(dtype), device=device))
 
     def advance(self, x: Tensor, mask: Tensor | None, state: FastWeightsState) -> tuple[Tensor, FastWeightsState]:
-        found, matrix = self._found(x, mask, self.values(x), state.matrix)
-        return self._let_through(x, found), FastWeightsState(matrix)
+        found, matrix = self._retrieved(x, mask, self.values(x), state.matrix)
+        return self._gated(x, found), FastWeightsState(matrix)
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """ "adds" and "subtracts": the products of `at`'s query with keys, as far as they are kept; the mean "gate"."""
@@ -99,7 +101,7 @@ class FastWeights(Pairwise):
         return replace(super().look_at(x, mask, at), time_constants=times, gates={"gate": gate})
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
-        return self._found(x, mask, values, self.empty_state(x.shape[0], x.dtype, x.device).matrix)[0]
+        return self._retrieved(x, mask, values, self.empty_state(x.shape[0], x.dtype, x.device).matrix)[0]
 
     def rates(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return the rates of each head, (b, h, t), or of its channels, (b, h, t, e)."""
@@ -109,11 +111,11 @@ class FastWeights(Pairwise):
             rates = x.new_zeros(*x.shape[:2], numbers, dtype=accumulation_dtype(x.dtype))
         return rates.transpose(1, 2) if self.forgetting.channels == 1 else split_heads(rates, self.heads)
 
-    def _found(self, x: Tensor, mask: Tensor | None, values: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    def _retrieved(self, x: Tensor, mask: Tensor | None, values: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs that each position reads of values, (b, h, t, e), and the matrices after the last."""
-        return self.read(x, values, self.rates(x, mask), matrix, 0 if self.causal else self.heads // 2)
+        return self.retrieve(x, values, self.rates(x, mask), matrix, 0 if self.causal else self.heads // 2)
 
-    def _let_through(self, x: Tensor, found: Tensor) -> Tensor:
+    def _gated(self, x: Tensor, found: Tensor) -> Tensor:
         found = normalised(found.transpose(1, 2), self.width**0.5, self.width * EPSILON)
         y: Tensor = self.output((found * self.scale.to(found.dtype)).flatten(2).to(x.dtype) * silu(self.gate(x)))
         return y

@@ -141,14 +141,16 @@ class Additive(Mixer):
         if self.differs_by_position:
             return self._at_each_position(x, mask, self.empty_state(x.shape[0], x.dtype, x.device))[0]
         reads = joint_reads(x, *4 * [self.heads], self.dim)
-        return self._told(reads, self._global_key(reads, mask, reads, mask))
+        return self._with_global_key(reads, self._global_key(reads, mask, reads, mask))
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
         if self.causal or not self.attends:
             return super().mix_context(x, mask, context, context_mask)
         refuse_context("additive", self.forgetting)
         reads = joint_reads(x, self.heads, self.heads, self.dim)
-        return self._told(reads, self._global_key(reads, mask, joint_reads(context, *2 * [self.heads]), context_mask))
+        return self._with_global_key(
+            reads, self._global_key(reads, mask, joint_reads(context, *2 * [self.heads]), context_mask)
+        )
 
     @property
     def takes_context(self) -> bool:
@@ -163,7 +165,9 @@ class Additive(Mixer):
 
     def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
         return (
-            self._told(joint_reads(x, self.dim), state.context) if self.attends else self.project(self.query, x)
+            self._with_global_key(joint_reads(x, self.dim), state.context)
+            if self.attends
+            else self.project(self.query, x)
         ), state
 
     def mix_documents(self, x: Tensor, mask: Tensor | None, document_ids: Tensor) -> Tensor:
@@ -183,12 +187,14 @@ class Additive(Mixer):
             projections = projection * (2 if self.value is None else 3)
             output *= 3 if self.interaction == "concat" else 1
             return projections + logits + output + self.forgetting.operations(length)
-        return self._pooling(length, length) + self._telling(length)
+        return self._pooling(length, length) + self._combine_operations(length)
 
     def context_operations(self, length: int, context_length: int) -> int:
         if not self.attends:
             return 2 * length * self.dim * self.projected
-        return self._pooling(context_length if self.causal else length, context_length) + self._telling(length)
+        return self._pooling(context_length if self.causal else length, context_length) + self._combine_operations(
+            length
+        )
 
     def empty_state(self, batch_size: int, dtype: torch.dtype, device: torch.device) -> AdditiveState:
         width = self.dim // self.heads
@@ -206,8 +212,8 @@ class Additive(Mixer):
         rows = 4 * self.dim**2 * (1 if self.query_score.shape[1] < self.dim else self.heads)
         return 4 * (asking + asked) * self.dim * self.heads + rows + 4 * self.dim**2
 
-    def _telling(self, length: int) -> int:
-        """Number of operations of `_told`."""
+    def _combine_operations(self, length: int) -> int:
+        """Number of operations of `_with_global_key`."""
         output = 2 * length * self.dim**2
         if self.interaction == "product" and length <= self.dim:
             return output * (3 if self.adds_query and self.value is not None else 2)
@@ -253,7 +259,7 @@ class Additive(Mixer):
             return torch.cat((global_query, key_mean), 1)
         return global_query * key_mean if self.interaction == "product" else global_query + key_mean
 
-    def _told(self, reads: JointReads, global_key: Tensor) -> Tensor:
+    def _with_global_key(self, reads: JointReads, global_key: Tensor) -> Tensor:
         """Return the outputs of x that is told a global key: u_t = k̄ ⊙ v_t, k̄ + v_t or [k̄; v_t]."""
         w_r, b_r = weight_and_bias(self.output)
         query = self._projection(self.query)

@@ -136,7 +136,7 @@ class Bigbird(Pairwise):
         """
         b, h, n, size, _ = query.shape
         last = (in_block.any(-1).sum(1) - 1).clamp(min=0)
-        out = block_attention(query, key, value, self._seen(last, n), in_block)
+        out = block_attention(query, key, value, self._visible_blocks(last, n), in_block)
         at_end = last.view(b, 1, 1, 1, 1).expand(-1, h, 1, size, query.shape[4])
         ends = torch.cat((query[:, :, :1], query.gather(2, at_end)), 3)
         number = torch.arange(n, device=last.device)
@@ -146,7 +146,7 @@ class Bigbird(Pairwise):
         out = torch.where(number == last.view(b, 1, 1, 1, 1), last_out, out)
         return torch.where(number == 0, first_out, out)
 
-    def _seen(self, last: Tensor, n: int) -> Tensor:
+    def _visible_blocks(self, last: Tensor, n: int) -> Tensor:
         """Return the numbers of the blocks that each block sees, (b, heads, n, 5 + random_blocks), and -1 for none."""
         last, number = last.view(-1, 1, 1), torch.arange(n, device=last.device)
         near = torch.stack([number - 1, number, number + 1], -1).expand(last.shape[0], -1, -1)

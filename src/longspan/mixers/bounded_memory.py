@@ -100,7 +100,7 @@ class BoundedMemory(Pairwise):
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if self.causal:
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
-        return self._read(x, self._filled(x, mask))
+        return self._attend(x, self._filled(x, mask))
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         return replace(super().look_at(x, mask, at), time_constants=time_constants(self.forgetting(x, mask), mask))
@@ -122,7 +122,7 @@ class BoundedMemory(Pairwise):
         return ContextState(self._filled(context, context_mask))
 
     def advance_context(self, x: Tensor, mask: Tensor | None, state: ContextState) -> tuple[Tensor, ContextState]:
-        return self._read(x, state.context), state
+        return self._attend(x, state.context), state
 
     def weigh_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
         refuse_context("bounded_memory", self.forgetting)
@@ -197,7 +197,7 @@ class BoundedMemory(Pairwise):
         weights = position_softmax(score(reads, weight_and_bias(self.gather)[0]), mask)
         return weights, pool(reads, weights)
 
-    def _read(self, x: Tensor, memory: tuple[Tensor, Tensor]) -> Tensor:
+    def _attend(self, x: Tensor, memory: tuple[Tensor, Tensor]) -> Tensor:
         query = split_heads(self.query(x), self.heads)
         y: Tensor = self.output(merge_heads(attention(query, *memory)))
         return y

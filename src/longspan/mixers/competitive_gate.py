@@ -102,7 +102,7 @@ class CompetitiveGate(CompetingQueries):
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """ "shares": those of the competition; the "gate" of each position, by its own query where causal."""
-        shares, met = self.asked(x, mask, at)
+        shares, met = self.query_shares(x, mask, at)
         times = time_constants(self.forgetting(x, mask), mask)
         return Look({"shares": shares}, time_constants=times, gates={"gate": met.relu().mT})
 

@@ -101,7 +101,7 @@ class CompetitiveLookup(CompetingQueries):
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """ "shares": those of the competition; "lookup": what the query attends to."""
-        rates, (shares, met) = self.forgetting(x, mask), self.asked(x, mask, at)
+        rates, (shares, met) = self.forgetting(x, mask), self.query_shares(x, mask, at)
         lookup = weights_at(met / self.width**0.5, mask, at, rates, self.causal)
         return Look({"shares": shares, "lookup": lookup}, time_constants=time_constants(rates, mask))
 

@@ -56,7 +56,9 @@ class Delta(FastWeights):
     def values(self, x: Tensor) -> Tensor:
         return silu(self.split(self.value, x))
 
-    def read(self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
+    def retrieve(
+        self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int
+    ) -> tuple[Tensor, Tensor]:
         query, key = self._unit(self.query, x, self.width**-0.5), self._unit(self.key, x, 1.0)
         strength = self.strength(x).sigmoid().transpose(1, 2)
         return gated_delta_rule(query, key, values, strength, rates, state, backwards=backwards)

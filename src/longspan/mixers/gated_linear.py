@@ -65,7 +65,9 @@ class GatedLinear(FastWeights):
     def values(self, x: Tensor) -> Tensor:
         return self.split(self.value, x)
 
-    def read(self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
+    def retrieve(
+        self, x: Tensor, values: Tensor, rates: Tensor, state: Tensor, backwards: int
+    ) -> tuple[Tensor, Tensor]:
         query, key = (self.split(projection, x) for projection in (self.query, self.key))
         return gated_linear_attention(query / self.width**0.5, key, values, rates, state, backwards=backwards)
 

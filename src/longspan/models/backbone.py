@@ -134,7 +134,7 @@ class Backbone(nn.Module):
         graph, is for the mixers that read it. `counts` say how often each position counts for others, `context_counts`
         each of the context. Raises UserError if no mixer reads the structure.
         """
-        if structure is not None and not self.reads(type(structure)):
+        if structure is not None and not self.has_structure(type(structure)):
             raise UserError(
                 f"expected a mixer that reads {type(structure).__name__}, such as graph for the edges of graphs, got "
                 "none; choose one in model.mixers, or leave the structure out."
@@ -146,7 +146,7 @@ class Backbone(nn.Module):
         y: Tensor = self.final_norm(x)
         return y
 
-    def reads(self, structure: type) -> bool:
+    def has_structure(self, structure: type) -> bool:
         """Whether a mixer reads structures of a class."""
         return any(block.mixer.capabilities.structure is structure for block in self.layers)
 

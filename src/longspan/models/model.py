@@ -71,7 +71,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
             raise TypeError(f"expected other names than those in {self.base_model_prefix!r} for {', '.join(twice)}")
         if self.wide is not None:
             # Tables are too large to be sent with every step.
-            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name in self.wide.own()]
+            self._ddp_params_and_buffers_to_ignore = [f"wide.{name}" for name in self.wide.local_buffers()]
         super().post_init()
 
     @classmethod
@@ -293,7 +293,7 @@ class LongspanModel(LongspanPreTrainedModel):
     ) -> BaseModelOutputWithPast:
         check_attentions(self.config, output_attentions)
         streams |= {"input_ids": input_ids, "feature_ids": feature_ids}
-        given = self._given(streams, inputs_embeds)
+        given = self._main_input(streams, inputs_embeds)
         length = given.shape[1]
         if not length:
             raise UserError(
@@ -357,7 +357,7 @@ class LongspanModel(LongspanPreTrainedModel):
             hidden_states=None if hidden_states is None else (*hidden_states, x),
         )
 
-    def _given(self, streams: Mapping[str, Tensor | None], inputs_embeds: Tensor | None) -> Tensor:
+    def _main_input(self, streams: Mapping[str, Tensor | None], inputs_embeds: Tensor | None) -> Tensor:
         """Input of the embeddings: the main stream, or what was given in its place."""
         main, *others = self.embeddings.streams
         for name, stream in streams.items():

@@ -221,17 +221,17 @@ class WindowEncoder(nn.Module):
             pad_id=self.pad_id,
         )
         if self.trained:
-            found = self._read(plan, ids.device)
+            found = self._encode_windows(plan, ids.device)
         else:
             # What is kept on disk does not depend on who else computes in which precision.
             with torch.no_grad(), torch.autocast(ids.device.type, enabled=False):
-                found = self._read(plan, ids.device)
+                found = self._encode_windows(plan, ids.device)
         places = torch.from_numpy(plan.tokens).to(ids.device)
         with torch.autocast(ids.device.type, enabled=False):
             outputs = found.new_zeros(ids.numel(), self.width).index_copy(0, places, found)
         return outputs.view(*ids.shape, self.width)
 
-    def _read(self, plan: "Windows", device: torch.device) -> Tensor:
+    def _encode_windows(self, plan: "Windows", device: torch.device) -> Tensor:
         """Return the outputs at the real tokens, (n, width), reading a batch of windows at a time."""
         found = [torch.zeros(0, self.width, device=device, dtype=self.model.dtype if self.trained else KEPT)]
         rows, length = plan.ids.shape

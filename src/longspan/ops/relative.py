@@ -116,7 +116,7 @@ class Scores:
         by_head = tensor.unflatten(1, (self.key.shape[0], -1)).transpose(0, 1)
         return by_head[part.heads, part.rows, :, part.queries]
 
-    def seen(self, part: Part) -> tuple[Tensor, Tensor]:
+    def keys_and_values(self, part: Part) -> tuple[Tensor, Tensor]:
         """Return the keys and the values of a part, (heads · rows, keys, ·)."""
         key, value = (tensor[part.heads, part.rows, part.keys] for tensor in (self.key, self.value))
         return key.flatten(0, 1), value.flatten(0, 1)
@@ -140,7 +140,7 @@ class Scores:
         """Return the weight of each key for each query of a part, (heads · rows, sharing heads · queries, keys)."""
         content, position = (self.of_queries(tensor, part) for tensor in (self.content, self.position))
         heads, rows, sharing, n, _ = content.shape
-        (key, _), distance_key = self.seen(part), self.distance_key[part.heads, part.distances]
+        (key, _), distance_key = self.keys_and_values(part), self.distance_key[part.heads, part.distances]
         together, queries, m = heads * rows, sharing * n, key.shape[1]
         content, position = content.reshape(together, queries, -1), position.reshape(heads, rows * queries, -1)
         columns = self.exact_product(position, distance_key.mT, "columns")
@@ -169,7 +169,7 @@ def attend(scores: Scores) -> Tensor:
     out = scores.value.new_empty(b, n, h, width).transpose(1, 2)
     for block in scores.blocks():
         for part in scores.parts(block):
-            _, value = scores.seen(part)
+            _, value = scores.keys_and_values(part)
             _put(scores.of_queries(out, part), torch.bmm(scores.weights(part).to(value.dtype), value))
     return out
 
@@ -191,7 +191,7 @@ def gradients(scores: Scores, gradient: Tensor, out: Tensor) -> tuple[Tensor, ..
             content, position, given, off = (
                 scores.of_queries(tensor, part) for tensor in (scores.content, scores.position, gradient, common)
             )
-            (key, value), distance_key = scores.seen(part), scores.distance_key[part.heads, part.distances]
+            (key, value), distance_key = scores.keys_and_values(part), scores.distance_key[part.heads, part.distances]
             weights = scores.weights(part)
             (heads, rows, sharing, n, _), (together, queries, m) = content.shape, weights.shape
             given = given.reshape(together, queries, -1)

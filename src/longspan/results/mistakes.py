@@ -61,7 +61,7 @@ class Mistakes(Result):
         """
         count = 0
 
-        def wrong() -> Iterator[tuple[float, int]]:
+        def scored_mistakes() -> Iterator[tuple[float, int]]:
             # One after the other: there may be a score for each of millions of tokens.
             nonlocal count
             for number, score in enumerate(scores):
@@ -69,7 +69,7 @@ class Mistakes(Result):
                     count += 1
                     yield float(score), number
 
-        chosen = (heapq.nsmallest if lowest else heapq.nlargest)(MOST, wrong(), key=lambda one: one[0])
+        chosen = (heapq.nsmallest if lowest else heapq.nlargest)(MOST, scored_mistakes(), key=lambda one: one[0])
         worst = [
             Mistake(score=score, **{name: excerpt(text) for name, text in tell(number).items()})
             for score, number in chosen

@@ -82,7 +82,7 @@ class EncoderOutputs:
                 f"({error.strerror or error}); free some space, or set HF_DATASETS_CACHE to a folder on another disk."
             ) from error
 
-    def beside(self, rows: Dataset, dataset: Dataset) -> "WithOutputs":
+    def joined_to(self, rows: Dataset, dataset: Dataset) -> "WithOutputs":
         """Return the rows of a data set together with the outputs for them, which are computed if they are missing.
 
         Args:

@@ -151,7 +151,7 @@ class LengthTrainer(LongspanTrainer[S]):
             return rows
         stored = self.encoder_outputs
         # What is rehearsed is a part of a data set, of which nothing is stored.
-        return stored.stand_ins(rows, dataset) if self._rehearses else stored.beside(rows, dataset)
+        return stored.stand_ins(rows, dataset) if self._rehearses else stored.joined_to(rows, dataset)
 
     def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
         """Return the model's outputs for a data set, (n, ...): see the function `outputs`."""
@@ -235,7 +235,7 @@ def outputs(
         UserError: when another process stopped.
     """
 
-    def own() -> tuple[Tensor | None, Tensor]:
+    def own_outputs() -> tuple[Tensor | None, Tensor]:
         result, done = None, torch.zeros(len(examples), dtype=torch.bool)
         for batch, found in _computed(model, examples, batches, streams, progress, after_batch):
             part = found[name].float().cpu()
@@ -244,7 +244,7 @@ def outputs(
             done[torch.as_tensor(batch)] = True
         return result, done
 
-    result, done = _in_evaluation(model, own)
+    result, done = _in_evaluation(model, own_outputs)
     shape: tuple[int, ...] = (2, model.config.num_labels) if name == "parts" else (model.config.num_labels,)
     if batches:
         # A process without a batch learns the sizes from the others.
@@ -307,7 +307,7 @@ def ragged_outputs(
     """
     ends = np.cumsum(sizes)
 
-    def own() -> Tensor:
+    def own_outputs() -> Tensor:
         result = torch.zeros(int(ends[-1]) if len(ends) else 0, *shape, dtype=dtype)
         for batch, found in _computed(model, examples, batches, streams, progress, after_batch):
             wanted = found[name] if isinstance(name, str) else torch.stack([found[each] for each in name], -1)
@@ -316,7 +316,7 @@ def ragged_outputs(
                 result[ends[row] - sizes[row] : ends[row]] = values[place, : sizes[row]]
         return result
 
-    return computed_together(model, own)
+    return computed_together(model, own_outputs)
 
 
 def computed_together(model: PreTrainedModel, compute: Callable[[], Tensor]) -> Tensor:

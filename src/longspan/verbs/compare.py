@@ -108,7 +108,7 @@ class Changes:
         recipes.check_one_source(self.overrides, self.settings)
         return changed.reading(self.data)
 
-    def told(self, recipe: str, task: Task) -> list[str]:
+    def as_overrides(self, recipe: str, task: Task) -> list[str]:
         """Return them as overrides, but for the data."""
         return [*self.overrides, *(f"{key}={value}" for key, value in placed(self.settings, task, recipe).items())]
 
@@ -152,7 +152,7 @@ def planned(
         for mixer in name.split("+"):
             mixers.load(mixer)
     base = _base(recipe, names, changes)
-    overrides = changes.told(recipe, base.task)
+    overrides = changes.as_overrides(recipe, base.task)
     if minutes:
         base = _with_budget(base, minutes, overrides)
     check_limits(base.options.max_minutes, base.training.get("max_steps", -1))

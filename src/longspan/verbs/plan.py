@@ -213,7 +213,7 @@ class _Planner:
         start = time.perf_counter()
         wanted = self._recipes(names)
         self._check(wanted, lengths)
-        self._say("reading the data")
+        self._show_progress("reading the data")
         prepared, at = self._prepared(self.own), self.own_length
         longest = _longest(prepared)
         runs: list[RunForecast] = []
@@ -226,7 +226,7 @@ class _Planner:
                 prepared, at = self._prepared(first), length
             counted = first.task.counted(first, prepared)
             for name, recipe in recipes.items():
-                self._say(f"measuring {name}" + (f", {self.key}={length}" if self.key else ""))
+                self._show_progress(f"measuring {name}" + (f", {self.key}={length}" if self.key else ""))
                 run, largest, bytes_of = self._run(name, length, recipe, prepared, counted)
                 runs.append(run)
                 if self.memory is not None:
@@ -420,7 +420,7 @@ class _Planner:
         trainer.args.num_train_epochs = epochs
         return watch.steps()
 
-    def _say(self, what: str) -> None:
+    def _show_progress(self, what: str) -> None:
         if self.progress:
             print(f"longspan: {what}", file=sys.stderr, flush=True)
 

@@ -140,7 +140,7 @@ class RunFolder:
             raise UserError(
                 f"expected a folder at {self.path}, got a link that leads nowhere; name another with --run."
             )
-        elif self.path.exists() and (not self.path.is_dir() or self._found()):
+        elif self.path.exists() and (not self.path.is_dir() or self._entries()):
             if self.start == "new":
                 raise UserError(
                     f"the run folder {self.path} exists; --resume continues it, --finish ends it where it was stopped, "
@@ -240,7 +240,7 @@ class RunFolder:
 
     def _check_still_empty(self) -> None:
         """Raise UserError if something came into the folder of a new run while its data were prepared."""
-        for path in self._found():
+        for path in self._entries():
             # The Trainer has made its folder.
             if path.name != CHECKPOINTS or path.is_symlink() or not path.is_dir() or any(path.iterdir()):
                 raise UserError(
@@ -251,7 +251,7 @@ class RunFolder:
     def _empty(self) -> None:
         """Delete what is in the folder, but for its lock. Whenever this is cut short, it still is an unfinished run."""
         order = {"metrics.json": 0, "recipe.toml": 2}
-        for path in sorted(self._found(), key=lambda path: order.get(path.name, 1)):
+        for path in sorted(self._entries(), key=lambda path: order.get(path.name, 1)):
             _remove(path)
 
     def _check_same(self, before: Recipe, recipe: Recipe) -> None:
@@ -299,7 +299,7 @@ class RunFolder:
                 + "; restore it, or train from scratch with --overwrite."
             )
 
-    def _found(self) -> list[Path]:
+    def _entries(self) -> list[Path]:
         """Paths in a folder besides the file of a lock."""
         return [path for path in self.path.iterdir() if path.name != locks.FILE]
 

@@ -109,8 +109,8 @@ def test_characters_of_tokenizers_written_in_python_are_whole() -> None:
     text = module._Text(tokenizer, before)
     tokens = tokenizer.encode(told, add_special_tokens=False)
     assert not any(text.add(token) for token in tokens)
-    assert text.rest() == told
-    assert module._Text(tokenizer, before).rest() == ""
+    assert text.remaining() == told
+    assert module._Text(tokenizer, before).remaining() == ""
 
 
 @pytest.mark.slow
@@ -222,7 +222,7 @@ def test_any_bytes_come_as_all_of_them_at_once_would(raw: bytes, byte_run: Run) 
     tokens = dict(zip(bytes_to_unicode(), ids, strict=True))
     text = module._Text(tokenizer_of(byte_run.processor), [byte_run.model.config.eos_token_id])
     pieces = [text.add(tokens[byte]) for byte in raw]
-    assert "".join([*pieces, text.rest()]) == raw.decode(errors="replace")
+    assert "".join([*pieces, text.remaining()]) == raw.decode(errors="replace")
 
 
 @pytest.mark.slow

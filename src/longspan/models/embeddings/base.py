@@ -47,7 +47,9 @@ class Embeddings(nn.Module, ABC):
             before: What `remembered` returned of the positions before these, in a causal model.
         """
 
-    def each(self, stream: Tensor | None, vectors: Float[Tensor, "b t w"] | None = None) -> Float[Tensor, "b t d"]:
+    def position_vectors(
+        self, stream: Tensor | None, vectors: Float[Tensor, "b t w"] | None = None
+    ) -> Float[Tensor, "b t d"]:
         """Return the vectors of the main stream's positions, each by itself, without what its neighbours add."""
         found: Tensor = self({self.streams[0]: stream}, vectors=vectors)
         return found
@@ -56,7 +58,7 @@ class Embeddings(nn.Module, ABC):
         """Return the mask of the vectors, given that of the main stream: by default there is one for each position."""
         return mask
 
-    def read(self, stream: Tensor | None, mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t w"] | None:
+    def encode(self, stream: Tensor | None, mask: Bool[Tensor, "b t"] | None = None) -> Float[Tensor, "b t w"] | None:
         """Outputs of a pretrained encoder for the main stream, for `vectors`; None without one."""
         return None
 

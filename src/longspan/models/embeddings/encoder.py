@@ -94,7 +94,7 @@ class EncoderEmbeddings(Embeddings):
         mapped: Tensor = self.map(vectors.to(self.map.weight.dtype))
         return mapped
 
-    def read(self, stream: Tensor | None, mask: Tensor | None = None) -> Tensor | None:
+    def encode(self, stream: Tensor | None, mask: Tensor | None = None) -> Tensor | None:
         return None if stream is None else self.encoder(stream, mask)
 
     def get_input_embeddings(self) -> nn.Module:

@@ -193,7 +193,7 @@ class TokenEmbeddings(Embeddings):
         before: Tensor | None = None,
     ) -> Tensor:
         ids = streams.get("input_ids")
-        embedded = self.each(ids, vectors)
+        embedded = self.position_vectors(ids, vectors)
         if self.ngrams is not None:
             embedded = embedded + self.ngrams(_real(required_ids(ids, "ngrams"), mask), document_ids, before)
         if self.words is not None:
@@ -204,7 +204,7 @@ class TokenEmbeddings(Embeddings):
             embedded = embedded + looks.to(embedded.dtype)
         return embedded
 
-    def each(self, stream: Tensor | None, vectors: Tensor | None = None) -> Tensor:
+    def position_vectors(self, stream: Tensor | None, vectors: Tensor | None = None) -> Tensor:
         embedded: Tensor = self.table(stream) if vectors is None else vectors
         return embedded
 

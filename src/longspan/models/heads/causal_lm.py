@@ -203,7 +203,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             every = logits_to_keep if isinstance(logits_to_keep, int) else None
             losses = self._losses(hidden, logits if every == 0 else None, shift_labels)
         if self.wide is not None and not self.training:
-            known = self._known(self.wide, hidden, input_ids, attention_mask, body.past_key_values, read)
+            known = self._mixture_reader(self.wide, hidden, input_ids, attention_mask, body.past_key_values, read)
             places = torch.arange(hidden.shape[1], device=hidden.device)
             if logits is not None:
                 assert logits_to_keep is not None
@@ -226,7 +226,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             evidence=evidence,
         )
 
-    def _known(
+    def _mixture_reader(
         self,
         wide: Mixture,
         hidden: Tensor,
@@ -247,7 +247,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         if after is not None:
             after.history = after.lengthened(before or wide.nothing_before(hidden), now)
         documents = read.get("document_ids")
-        return lambda where: wide.read(hidden, now, before, where, documents)
+        return lambda where: wide.inputs_at(hidden, now, before, where, documents)
 
     def _score(self, hidden: Tensor) -> Tensor:
         if isinstance(self.lm_head, AdaptiveSoftmax):

@@ -158,7 +158,7 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         often, asked_often = (
             own if times is None else times * own for times, own in ((counts, mask), (question_counts, asked_mask))
         )
-        words = self.longspan.embeddings.read(question_ids, asked_mask)
+        words = self.longspan.embeddings.encode(question_ids, asked_mask)
         question = {"input_ids": question_ids, "attention_mask": question_mask, "inputs_embeds": words}
         asked = self.dropout(self.longspan(**question, counts=question_counts, **read).last_hidden_state)
         logits = hidden.new_zeros(hidden.shape[:2]) if self.pool is None else self.pool(hidden).squeeze(-1)
@@ -170,7 +170,7 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         if self.match is not None:
             found, rarity = matches(input_ids, often, part_ids, real, question_ids, asked_often, question_rows)
             features, direct = self.match(found, rarity, question_ids, asked, asked_often, own)
-            meanings = self.match_words(self.longspan.embeddings.each(question_ids, words))
+            meanings = self.match_words(self.longspan.embeddings.position_vectors(question_ids, words))
             x = x + self.match_features(features.to(x.dtype)) + found.to(x.dtype) @ meanings
         x = self._meet(x, own, asked, asked_mask, question_counts)
         scores = self.classifier(self.dropout(x)).squeeze(-1)

@@ -44,7 +44,7 @@ class LongspanForGraphClassification(LongspanForSequenceClassification):
         found: ClassifierOutput = super().forward(
             nodes=nodes,
             attention_mask=attention_mask,
-            structure=Edges(edges) if edges is not None and self.longspan.backbone.reads(Edges) else None,
+            structure=Edges(edges) if edges is not None and self.longspan.backbone.has_structure(Edges) else None,
             labels=labels,
             num_items_in_batch=num_items_in_batch,
             **read,

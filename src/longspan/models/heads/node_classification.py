@@ -113,7 +113,9 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         body = self.longspan(
             nodes=nodes,
             attention_mask=attention_mask,
-            structure=Edges(edges, features) if edges is not None and self.longspan.backbone.reads(Edges) else None,
+            structure=Edges(edges, features)
+            if edges is not None and self.longspan.backbone.has_structure(Edges)
+            else None,
             use_cache=False,
             **read,
         )

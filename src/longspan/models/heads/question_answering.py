@@ -110,7 +110,7 @@ class LongspanForQuestionAnswering(LongspanPreTrainedModel):
         mask = None if attention_mask is None else attention_mask.bool()
         if inputs_embeds is None:
             # An encoder reads question and document together, however the rest reads them.
-            inputs_embeds = self.longspan.embeddings.read(input_ids, mask)
+            inputs_embeds = self.longspan.embeddings.encode(input_ids, mask)
         given = input_ids if inputs_embeds is None else inputs_embeds
         asked: Tensor | None = None
         question = allowed = None

@@ -218,7 +218,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         title of the batch. Raises UserError for missing fields, and for those that the configuration does not know.
         """
         given = dict(zip(_FIELDS.values(), (abstract_ids, category_ids, subcategory_ids, entity_ids), strict=True))
-        title, mask, _ = self._read(input_ids, attention_mask)
+        title, mask, _ = self._read_words(input_ids, attention_mask)
         return self._encode(title, mask, abstract_mask, given)
 
     def encode_users(
@@ -280,7 +280,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         given = dict(zip(_FIELDS.values(), (abstract_ids, category_ids, subcategory_ids, entity_ids), strict=True))
         hidden_states = None
         if news_vectors is None:
-            title, mask, hidden_states = self._read(input_ids, attention_mask, output_hidden_states)
+            title, mask, hidden_states = self._read_words(input_ids, attention_mask, output_hidden_states)
             news_vectors = self._encode(title, mask, abstract_mask, given)
         elif left := [name for name, field in given.items() if field is not None]:
             raise UserError(f"expected news_vectors in place of all fields of news, got {left[0]} too; leave it out.")
@@ -351,7 +351,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
         )
         return vectors, state.after([clicks._replace(reading=reading)], real.sum(1), news_vectors.shape[1], None)
 
-    def _read(
+    def _read_words(
         self, input_ids: Tensor | None, mask: Tensor | None, output_hidden_states: bool | None = False
     ) -> tuple[Tensor, Tensor, tuple[Tensor, ...] | None]:
         """Return the reader's outputs for words, which of them are real, and its hidden states."""
@@ -378,7 +378,7 @@ class LongspanForRecommendation(LongspanPreTrainedModel):
             if field is not None:
                 fields[name] = field
         abstract = fields.pop("abstract_ids", None)
-        read = (None, None) if abstract is None else self._read(abstract, abstract_mask)[:2]
+        read = (None, None) if abstract is None else self._read_words(abstract, abstract_mask)[:2]
         return self.recommender.encode_news(News(title, mask, *read, **fields))
 
     def _select(

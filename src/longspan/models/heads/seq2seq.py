@@ -380,7 +380,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
             raise UserError(
                 "expected input_ids of the source for a model with copy=True, got only its vectors; give the tokens."
             )
-        return self.copying.read(encoded, ids, mask if mask is None or mask.is_floating_point() else mask.bool())
+        return self.copying.source_keys(encoded, ids, mask if mask is None or mask.is_floating_point() else mask.bool())
 
     def _behind_start(self, labels: Tensor) -> tuple[Tensor, Tensor | None]:
         """Decoder input that predicts `labels` (b, t), and its mask; None means everywhere."""

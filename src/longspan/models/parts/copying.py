@@ -53,7 +53,7 @@ class CopyAttention(nn.Module):
         self.key = nn.Linear(dim, min(dim, WIDTH), bias=False)
         self.gate = nn.Linear(dim, 1)
 
-    def read(
+    def source_keys(
         self, encoded: Float[Tensor, "b m d"], ids: Int[Tensor, "b m"], mask: Shaped[Tensor, "b m"] | None
     ) -> Source:
         """Keys of a source, from the encoder's outputs, with its tokens and mask."""

@@ -166,7 +166,7 @@ class WordCharacters(nn.Module):
             for key, has in found_here:
                 keys.append(key)
                 known.append(has)
-        found = self._places(keys, 0)
+        found = self._table_rows(keys, 0)
         return torch.stack([bucket * there for bucket, there in zip(found, known, strict=True)], 1)
 
     def _of_features(self, features: Int[Tensor, " w"], by_row: Int[Tensor, " b"]) -> Int[Tensor, "w f"]:
@@ -182,9 +182,9 @@ class WordCharacters(nn.Module):
                 for offset in range(start, start + size):
                     key = (key * _FACTOR + values[offset] + 1) % _PRIME
                 keys.append(key)
-        return torch.stack(self._places(keys, _SALT_OF_FEATURES), 1)
+        return torch.stack(self._table_rows(keys, _SALT_OF_FEATURES), 1)
 
-    def _places(self, keys: Sequence[Tensor], salt: int) -> list[Tensor]:
+    def _table_rows(self, keys: Sequence[Tensor], salt: int) -> list[Tensor]:
         """Return the bucket of each key; a salt for each kind keeps them apart."""
         places = self.table.num_embeddings - 1
         return [(key * _SPREAD + number) % _PRIME % places + 1 for number, key in enumerate(keys, salt)]

@@ -92,7 +92,7 @@ class Lstur(Recommender):
         long = self.users(user_ids)
         state = self._start(long)
         if clicked.shape[1]:
-            state = self._read(clicked, mask, state)
+            state = self._read_clicks(clicked, mask, state)
         return self._combined(state, long), None
 
     @property
@@ -105,14 +105,14 @@ class Lstur(Recommender):
     def advance(
         self, clicked: Tensor, mask: Tensor, state: RecurrentState, user_ids: Tensor
     ) -> tuple[Tensor, RecurrentState]:
-        state = self._read(clicked, mask, state)
+        state = self._read_clicks(clicked, mask, state)
         return self._combined(state, self.users(user_ids)), state
 
     def _start(self, long: Tensor) -> RecurrentState:
         long = long.to(accumulation_dtype(long.dtype))
         return RecurrentState(long if self.begins else torch.zeros_like(long), long[:, :0])
 
-    def _read(self, clicked: Tensor, mask: Tensor, state: RecurrentState) -> RecurrentState:
+    def _read_clicks(self, clicked: Tensor, mask: Tensor, state: RecurrentState) -> RecurrentState:
         def step(real: Tensor, there: Tensor) -> tuple[Tensor, RecurrentState]:
             # Of what it puts out, the last is in the state, and the rest is not needed.
             return real, self.clicks(real, state, there)[1]

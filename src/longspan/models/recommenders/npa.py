@@ -84,7 +84,7 @@ class Npa(Recommender):
         return pooled.view(users, items, self.dim)
 
     def encode_user(self, clicked: Tensor, mask: Tensor, user_ids: Tensor) -> tuple[Tensor, Tensor | None]:
-        pooled, weights = self.click_pooling(clicked, mask, self._asked(user_ids))
+        pooled, weights = self.click_pooling(clicked, mask, self._click_queries(user_ids))
         return pooled, weights
 
     @property
@@ -95,8 +95,8 @@ class Npa(Recommender):
         return self.click_pooling.empty_state(len(user_ids), dtype, user_ids.device)
 
     def advance(self, clicked: Tensor, mask: Tensor, state: PrefixMean, user_ids: Tensor) -> tuple[Tensor, PrefixMean]:
-        return self.click_pooling.advance(clicked, mask, state, self._asked(user_ids))
+        return self.click_pooling.advance(clicked, mask, state, self._click_queries(user_ids))
 
-    def _asked(self, user_ids: Tensor) -> Tensor:
+    def _click_queries(self, user_ids: Tensor) -> Tensor:
         asked: Tensor = self.click_query(self.users(user_ids)).relu()
         return asked

@@ -20,7 +20,7 @@ class WidePart(nn.Module, ABC):
         """Number of values in its buffers."""
         return sum(map(Tensor.numel, self.buffers()))
 
-    def own(self) -> Sequence[str]:
+    def local_buffers(self) -> Sequence[str]:
         """Return the names of what each of several processes fits by itself, alike, and need not be sent around."""
         # Those that are fitted later are None at first.
         return [

@@ -86,7 +86,7 @@ class Mixture(WidePart):
         outputs = {"outputs": nn.functional.normalize(hidden.detach(), dim=-1)} if self.cache else {}
         return {"ids": ids if mask is None else torch.where(mask, ids, NOTHING), **outputs}
 
-    def read(
+    def inputs_at(
         self,
         hidden: Float[Tensor, "b t d"],
         now: Mapping[str, Tensor],

@@ -113,11 +113,11 @@ def flag_errors(shares: Tensor, gold: Tensor, thresholds: Sequence[float], names
     sure = np.where(given, found, 1 - found)
     scores = np.where(given != right, sure, -1.0).max(1, initial=-1.0)
 
-    def told(flags: np.ndarray) -> Callable[[int], str]:
+    def names_of(flags: np.ndarray) -> Callable[[int], str]:
         return lambda number: ", ".join(names[place] for place in np.flatnonzero(flags[number]).tolist()) or "(none)"
 
     scores = np.where(scores < 0, np.nan, scores)
-    return Errors("probability of the wrong decision", scores, told(right), told(given))
+    return Errors("probability of the wrong decision", scores, names_of(right), names_of(given))
 
 
 def number_errors(given: Any, right: Any) -> Errors:

@@ -125,20 +125,20 @@ def fit_wide(
         tqdm(total=len(groups) + sum(map(len, groups)), desc="Fitting n-grams", leave=False) as bar,
     ):
 
-        def each(function: Callable[[Any], Any], arguments: Iterable[Any]) -> list[Any]:
+        def map_with_progress(function: Callable[[Any], Any], arguments: Iterable[Any]) -> list[Any]:
             found = []
             for result in pool.map(function, arguments):
                 found.append(result)
                 bar.update()
             return found
 
-        choices = _choose(counted, groups, each)
+        choices = _choose(counted, groups, map_with_progress)
         penalties = {
             kind: penalty for every in choices for kind, penalty in zip(every.kinds, every.penalties, strict=True)
         }
         models = {kind: Model(kind, counted) for kind in penalties}
         bar.total += len(models) - len(groups)
-        solved = each(lambda kind: models[kind].solve(penalties[kind]), models)
+        solved = map_with_progress(lambda kind: models[kind].solve(penalties[kind]), models)
     places, solutions = torch.from_numpy(used), dict(zip(models, solved, strict=True))
 
     def take(chosen: Chosen) -> None:

@@ -174,14 +174,14 @@ class DocumentClassification(ClassTask[ClassificationData], DocumentTask[Classif
         try:
             loaded = super().load(data)
         except UserError as error:
-            if meant := self._meant(data):
+            if meant := self._recipe_hint(data):
                 raise UserError(f"{str(error).removesuffix('.')}; {meant}.") from None
             raise
         if meant := hint(Counter(loaded.splits["train"]["label"][:])):
             note(meant)
         return loaded
 
-    def _meant(self, data: ClassificationData) -> str:
+    def _recipe_hint(self, data: ClassificationData) -> str:
         """Hint at another recipe where the labels cannot be split; empty if they cannot be read either."""
         whole = replace(data, validation="", test="", validation_fraction=0.0, test_fraction=0.0, skip_bad_rows=True)
         try:

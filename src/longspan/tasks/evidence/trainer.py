@@ -96,7 +96,7 @@ def evidence_logits(
     sizes = [(len(parts), len(questions)) for parts, questions in zip(lengths, asked, strict=True)]
     starts = np.concatenate([[0], np.cumsum([parts * questions for parts, questions in sizes])]).astype(int)
 
-    def own() -> torch.Tensor:
+    def own_logits() -> torch.Tensor:
         result = torch.zeros(int(starts[-1]))
         mine = batches[processes.rank() :: processes.count()]
         for batch in tqdm(mine, desc="Scoring", unit="batch", leave=None, disable=not progress):
@@ -111,7 +111,7 @@ def evidence_logits(
                 after_batch()
         return result
 
-    flat = computed_together(model, own).numpy()
+    flat = computed_together(model, own_logits).numpy()
     return [
         flat[starts[row] + number * parts : starts[row] + (number + 1) * parts]
         for row, (parts, questions) in enumerate(sizes)

@@ -37,13 +37,13 @@ class Smoother:
             self.best, came = _forward(self.best, scores, self.penalty)
             self.scores = np.concatenate([self.scores, scores]) if len(self.scores) else scores
             self.came = np.concatenate([self.came, came]) if len(self.came) else came
-        return self._taken(*self._decided())
+        return self._take(*self._decided())
 
     def end(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the labels of all other positions, and their scores."""
         if self.best is None or not len(self.scores):
-            return self._taken(len(self.scores), np.zeros(0, np.int64))
-        return self._taken(len(self.scores), _backward(self.best, self.came)[0])
+            return self._take(len(self.scores), np.zeros(0, np.int64))
+        return self._take(len(self.scores), _backward(self.best, self.came)[0])
 
     def _decided(self) -> tuple[int, np.ndarray]:
         """Number of decided positions, and labels of these and perhaps more."""
@@ -59,7 +59,7 @@ class Smoother:
             return count - MOST, _backward(self.best, self.came)[0]
         return 0, labels[:0]
 
-    def _taken(self, count: int, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _take(self, count: int, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found = labels[:count], self.scores[:count]
         self.scores, self.came = self.scores[count:], self.came[count:]
         return found

@@ -124,7 +124,7 @@ def _continue(
         told.add(time.perf_counter() - start)
         if piece := text.add(token):
             yield piece
-    if piece := text.rest():
+    if piece := text.remaining():
         yield piece
 
 
@@ -176,7 +176,7 @@ class _Text:
             self.stream = DecodeStream(ids=list(self.pending))
         return piece
 
-    def rest(self) -> str:
+    def remaining(self) -> str:
         """The text held back so far."""
         if self.stream is None:
             return self._decode(self.before + self.pending)[len(self._decode(self.before)) :]

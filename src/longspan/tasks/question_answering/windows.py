@@ -102,7 +102,7 @@ class Reading:
             answers = batch["answers"][number] if "answers" in batch else None
             wanted = None if answers is None else _tokens_of(answers, offsets)
             try:
-                places = self._places(layout, question, len(ids), wanted, where)
+                places = self._window_spans(layout, question, len(ids), wanted, where)
             except NoRoom as error:
                 yield error
                 continue
@@ -117,7 +117,7 @@ class Reading:
             }
             yield [known | self._row(layout, head, ids, offsets, text, start, end, wanted) for start, end in places]
 
-    def _places(
+    def _window_spans(
         self, layout: Layout, question: np.ndarray, length: int, wanted: tuple[int, int] | None, where: str
     ) -> list[tuple[int, int]]:
         """Return where windows begin and end, one of which has the wanted tokens."""

@@ -123,7 +123,7 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
     def examples(self, rows: Dataset) -> Dataset:
         return each_question(rows)
 
-    def kept(self) -> Mapping[str, Carried]:
+    def score_columns(self) -> Mapping[str, Carried]:
         return {"document": Carried("document")}
 
     def search(self, recipe: Recipe[SummaryData, TrainingOptions], options: EvaluationOptions) -> Search:

@@ -38,7 +38,7 @@ def options_are_keywords_with_defaults(subject: Subject) -> None:
     bad = [str(p) for p in others if p.kind is not p.KEYWORD_ONLY or p.default is p.empty]
     need(not bad, f"not keyword-only with a default: {', '.join(bad)}")
     able = subject.kind.capabilities
-    need(("causal" in subject.known) == able.causal, f"capabilities.causal is {able.causal}, unlike the options")
+    need(("causal" in subject.option_names) == able.causal, f"capabilities.causal is {able.causal}, unlike the options")
     need(able.causal or not able.streaming, "it streams without a causal form")
 
 

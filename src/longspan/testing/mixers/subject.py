@@ -46,13 +46,13 @@ class Subject:
         return f"{self.kind.__name__}{' (causal)' if self.causal else ''}"
 
     @property
-    def known(self) -> set[str]:
+    def option_names(self) -> set[str]:
         """The names of its options."""
         return {p.name for p in inspect.signature(self.kind).parameters.values() if p.kind is p.KEYWORD_ONLY}
 
     def build(self, dtype: torch.dtype = torch.float32, **more: Any) -> Mixer:
         """Return a new mixer, always with the same weights, and with those options in `more` that it has."""
-        more = {option: value for option, value in more.items() if option in self.known}
+        more = {option: value for option, value in more.items() if option in self.option_names}
         causal = {"causal": True} if self.causal else {}
         # The same on every device, whose own random numbers are left alone.
         with torch.random.fork_rng(devices=[]):

@@ -222,7 +222,7 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
 
         With `drawn`, they also have `source`, the text, to draw other tokens of it.
         """
-        keep = {"target": self.target, **self.kept(), **({"source": Carried("source")} if drawn else {})}
+        keep = {"target": self.target, **self.score_columns(), **({"source": Carried("source")} if drawn else {})}
         rows = encoded(self.examples(examples), processor, data, f"{processor.work} {name}", keep=keep)
         features = Features({**rows.features, "target_length": Value("int32")})
 
@@ -231,7 +231,7 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
 
         return mapped_once(rows, measured, features, ["target lengths"], f"Measuring {name}")
 
-    def kept(self) -> Mapping[str, Carried]:
+    def score_columns(self) -> Mapping[str, Carried]:
         """Return further columns of the examples that `score` reads."""
         return {}
 

@@ -20,7 +20,7 @@ class SummaryBaseline(Baseline[SummaryScores]):
     """Summaries of as many words as those of the training split have on average, or fewer."""
 
     @abc.abstractmethod
-    def made(self, splits: Mapping[str, Dataset], words: int) -> tuple[dict[str, list[str]], Setting]:
+    def split_summaries(self, splits: Mapping[str, Dataset], words: int) -> tuple[dict[str, list[str]], Setting]:
         """Return the summaries of each split but "train", by its name, and the settings that were chosen.
 
         Args:
@@ -32,7 +32,7 @@ class SummaryBaseline(Baseline[SummaryScores]):
         splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
         check_validation(splits)
         words = mean_words(splits["train"])
-        made, chosen = self.made(splits, words)
+        made, chosen = self.split_summaries(splits, words)
         scores = {name: summary_scores(texts, *references(splits[name])) for name, texts in made.items()}
         return Fitted(scores, {**chosen, "words": words}, 0)
 
@@ -56,17 +56,17 @@ class Extraction(SummaryBaseline):
             settings: The settings.
         """
 
-    def made(self, splits: Mapping[str, Dataset], words: int) -> tuple[dict[str, list[str]], Setting]:
-        tried = self._made(splits["validation"], words, self.settings)
+    def split_summaries(self, splits: Mapping[str, Dataset], words: int) -> tuple[dict[str, list[str]], Setting]:
+        tried = self._split(splits["validation"], words, self.settings)
         right, _ = references(splits["validation"])
         means = [dict(zip(ROUGE, rouge(texts, right).mean(0), strict=True)) for texts in tried]
         best = int(np.argmax([one["rouge_1"] + one["rouge_2"] + one["rouge_lsum"] for one in means]))
         found = {"validation": tried[best]}
         for name in [name for name in splits if name not in ("train", "validation")]:
-            (found[name],) = self._made(splits[name], words, [self.settings[best]])
+            (found[name],) = self._split(splits[name], words, [self.settings[best]])
         return found, self.settings[best]
 
-    def _made(self, rows: Dataset, words: int, settings: Sequence[Setting]) -> list[list[str]]:
+    def _split(self, rows: Dataset, words: int, settings: Sequence[Setting]) -> list[list[str]]:
         made: list[list[str]] = [[] for _ in settings]
         for row in rows:
             for found, new in zip(made, self.summaries(row, words, settings), strict=True):

@@ -24,7 +24,7 @@ class Constant(SummaryBaseline):
 
     packages: ClassVar[tuple[str, ...]] = ("scipy",)
 
-    def made(self, splits: Mapping[str, Dataset], words: int) -> tuple[dict[str, list[str]], Setting]:
+    def split_summaries(self, splits: Mapping[str, Dataset], words: int) -> tuple[dict[str, list[str]], Setting]:
         known, _ = references(splits["train"])
         chosen = known[:: -(-len(known) // MOST)]
         cut = [" ".join(text.split()[:words]) for text in chosen]

@@ -124,6 +124,14 @@ class Processor(ABC):
         """Return why nothing can be said about the values of a row, in a few words; "" if there is no reason."""
         return ""
 
+    def remark(self, validation: Any) -> str:
+        """What is odd about encoded examples of the validation split, in one sentence; by default, nothing: "".
+
+        Args:
+            validation: What the trainer gets: mostly a `datasets.Dataset` with the streams as columns.
+        """
+        return ""
+
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a model, given the recipe's `[model]`, that depend on what it reads."""
         return {}

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from longspan import recipes
+from longspan.data.sources.announcements import note
 from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.machine.bars import hidden_bars
@@ -231,6 +232,8 @@ def _prepare(recipe: Recipe) -> Prepared:
         )
     prepared = recipe.task.prepare(recipe)
     check_validation(prepared.splits)
+    if remark := prepared.processor.remark(prepared.splits["validation"]):
+        note(remark)
     return prepared
 
 

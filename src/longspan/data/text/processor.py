@@ -22,6 +22,9 @@ from longspan.errors import UserError
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.models.word_vectors import load_word_vectors
 
+_ROWS, _COUNTED = 100, 1_000_000
+"""Documents counted at a time, and number of tokens that are enough."""
+
 
 @dataclass(frozen=True)
 class TextProcessor(Processor):
@@ -70,6 +73,26 @@ class TextProcessor(Processor):
 
     def problem(self, values: Mapping[str, Any]) -> str:
         return "" if (values.get("text") or "").strip() else "empty document"
+
+    def remark(self, validation: Any) -> str:
+        unknown, name = self.tokenizer.unk_token_id, next(iter(self.streams))
+        if unknown is None or not isinstance(validation, Dataset) or name not in validation.column_names:
+            return ""
+        counted = unread = 0
+        others = list({*self.tokenizer.all_special_ids} - {unknown})
+        for batch in validation.select_columns([name]).with_format("numpy").iter(_ROWS):
+            ids = np.concatenate([np.zeros(0, np.int64), *batch[name]])
+            ids = ids[~np.isin(ids, others)]
+            counted, unread = counted + len(ids), unread + int((ids == unknown).sum())
+            if counted > _COUNTED:
+                break
+        if unread <= counted / 2:
+            return ""
+        return (
+            f"{unread / counted:.0%} of the tokens of the validation split are not in the vocabulary, so the model "
+            "cannot tell them apart; set data.tokens=bpe, above all for Chinese, Japanese, Thai and other text without "
+            "spaces between words"
+        )
 
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
         own = {"vocab_size": len(self.tokenizer), "pad_token_id": self.tokenizer.pad_token_id}

@@ -2,6 +2,7 @@
 
 import io
 import math
+import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,8 +10,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from longspan.data.processor import Unreadable
+from longspan.data.signals.containers import CutOff, check_whole, is_mp3, mp3_parts
 from longspan.errors import UserError
 
+#: Seconds by which an end may be after that of its recording: ends are often rounded.
+ROUNDING = 0.05
 #: Samples decoded at a time.
 BLOCK = 1 << 16
 
@@ -127,31 +131,115 @@ def _of_file(recording: Mapping[str, Any]) -> tuple[int, Iterator[np.ndarray]]:
             f"expected a start before the end of {path!r}, which is {file.frames / rate:.2f} seconds long, got "
             f"{recording['start']:g}; correct the times."
         )
+    if file.exact and end > file.frames + ROUNDING * rate and recording["end"] is not None:
+        file.close()
+        raise Unreadable(
+            f"expected an end within {path!r}, which is {file.frames / rate:.2f} seconds long, got "
+            f"{recording['end']:g}; correct the times, or restore the file."
+        )
     return rate, _decoded(file, path, first, end)
 
 
-def _opened(recording: Mapping[str, Any]) -> Any:
+def _opened(recording: Mapping[str, Any]) -> "_Sound":
     soundfile = _soundfile()
     path, content = recording["path"], recording["bytes"]
     try:
-        return soundfile.SoundFile(io.BytesIO(content) if content else path)
-    except (soundfile.SoundFileError, OSError, TypeError) as error:
+        if content:
+            return _sound(content, content)
+        with Path(path).open("rb") as file:
+            # Not closed here: what was raised may still refer to it.
+            return _sound(path, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except CutOff as error:
+        raise Unreadable(
+            f"expected a whole recording in {path or 'the bytes'!r}, got {error}; restore it, or convert it anew."
+        ) from None
+    # Of an empty file, there is no view.
+    except (soundfile.SoundFileError, OSError, TypeError, ValueError) as error:
         raise _damaged(path, error) from None
 
 
-def _decoded(file: Any, path: str | None, first: int, end: float) -> Iterator[np.ndarray]:
+def _sound(source: str | bytes, content: bytes | mmap.mmap) -> "_Sound":
+    """Return the sound of a file. Raises CutOff and what soundfile raises."""
+    soundfile = _soundfile()
+    view = memoryview(content)
+    check_whole(view)
+    parts = mp3_parts(view) if is_mp3(view) else []
+    if len(parts) > 1 or any(not part.declared and not part.constant for part in parts):
+        # libsndfile would read the first part, or as much as the first frame lets it expect.
+        pieces = [(b"" if part.declared else part.information) + bytes(view[part.start : part.end]) for part in parts]
+        files = [soundfile.SoundFile(io.BytesIO(piece)) for piece in pieces]
+        if len({file.samplerate for file in files}) > 1:
+            raise CutOff("several files with different sample rates, one after the other")
+        return _Sound(files)
+    # The length of an MP3 file without information is an estimate, and that of some streams is unknown.
+    file = soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source)
+    return _Sound([file], exact=file.frames < 1 << 62 and all(part.frames == part.declared for part in parts))
+
+
+class _Sound:
+    """The sound in one or several files of soundfile, one after the other, as one of these.
+
+    Args:
+        files: They have one sample rate.
+        exact: Whether they have as many frames as they say.
+    """
+
+    def __init__(self, files: Sequence[Any], exact: bool = True) -> None:
+        self.files, self.exact = list(files), exact
+        self.samplerate, self.frames = files[0].samplerate, sum(file.frames for file in files)
+        self._left, self._place = list(files), 0
+        for file in self.files:
+            # Else soundfile seeks after each read, and decoders of MP3 start anew within a frame, with other samples.
+            file.seekable = lambda: False
+
+    def __enter__(self) -> "_Sound":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+    def seek(self, frame: int) -> None:
+        """Continue from a frame on, as the first call."""
+        while len(self._left) > 1 and frame >= self._left[0].frames:
+            frame -= self._left.pop(0).frames
+        self._left[0].seek(frame)
+        self._place = frame
+
+    def read(self, count: int) -> np.ndarray:
+        """Return the next samples (n, channels), at most this number; none at the end."""
+        while True:
+            # Not beyond the end, where decoders would take other bytes for samples.
+            rest = min(count, self._left[0].frames - self._place)
+            piece: np.ndarray = self._left[0].read(rest, dtype="float32", always_2d=True)
+            self._place += len(piece)
+            if len(piece) or len(self._left) == 1:
+                return piece
+            self._left.pop(0)
+            self._place = 0
+
+
+def _decoded(file: "_Sound", path: str | None, first: int, end: float) -> Iterator[np.ndarray]:
     soundfile = _soundfile()
     with file:
         try:
             if first:
                 file.seek(first)
-            left = end - first
-            while left > 0:
-                piece = file.read(int(min(BLOCK, left)), dtype="float32", always_2d=True)
+            place = first
+            while place < end:
+                piece = file.read(int(min(BLOCK, end - place)))
                 if not len(piece):
-                    return
-                left -= len(piece)
+                    break
+                place += len(piece)
                 yield _mono(piece)
+            if file.exact and place < min(end, file.frames):
+                raise Unreadable(
+                    f"expected {file.frames / file.samplerate:.2f} seconds in {path or 'the bytes'!r}, as it says, got "
+                    f"{place / file.samplerate:.2f}; restore it, or convert it anew."
+                )
         except (soundfile.SoundFileError, OSError) as error:
             raise _damaged(path, error) from None
 
@@ -164,7 +252,8 @@ def _mono(values: np.ndarray) -> np.ndarray:
 def _damaged(path: str | None, error: Exception) -> Unreadable:
     if path is not None and not Path(path).exists():
         return Unreadable(f"expected a recording in {path!r}, got no such file; restore it.")
-    reason = str(error).rpartition(": ")[2].rstrip(".") or type(error).__name__
+    # Of damaged frames, libsndfile says nothing.
+    reason = str(error).rpartition(": ")[2].rstrip(".") or "damaged or cut off"
     return Unreadable(
         f"expected a recording such as WAV, FLAC, OGG or MP3 in {path or 'the bytes'!r}, got something else "
         f"({reason}); restore it."

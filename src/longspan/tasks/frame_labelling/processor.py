@@ -8,14 +8,11 @@ import numpy as np
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.segments import Segments, WholeRecording
 from longspan.data.processor import Encoded, Unreadable
-from longspan.data.signals.decoding import blocks
+from longspan.data.signals.decoding import ROUNDING, blocks
 from longspan.data.signals.frame_blocks import frame_blocks
 from longspan.data.signals.processor import FRAMES, RecordingProcessor
 from longspan.tasks.frame_labelling.options import FrameData
 from longspan.tasks.frame_labelling.scores import OUTSIDE
-
-#: Seconds by which a segment may end after its recording: ends are often rounded.
-ROUNDING = 0.05
 
 
 class FrameProcessor(RecordingProcessor):

@@ -14,7 +14,7 @@ from longspan.data.batches.unreadable import refusal
 from longspan.data.columns.kept import class_number
 from longspan.data.processor import Unreadable
 from longspan.data.signals.augmentation import faster
-from longspan.data.signals.decoding import samples
+from longspan.data.signals.decoding import samples, seconds_of
 from longspan.data.signals.frame_blocks import windows
 from longspan.data.signals.processor import FRAMES
 from longspan.models import LongspanConfig
@@ -112,8 +112,10 @@ def _excerpts(recording: Mapping[str, Any], processor: FrameProcessor, data: Fra
 
     It returns a value of the column, and the seconds in it before the window.
     """
-    sound = None if recording["path"] is not None else samples(recording, processor.sample_rate)
-    rate = processor.sample_rate
+    rate, offset = processor.sample_rate, recording["start"] or 0.0
+    in_file = recording["path"] is not None
+    sound = None if in_file else samples(recording, rate)
+    last = offset + seconds_of(recording) if in_file else 0.0
 
     def excerpt(begin: float, length: int) -> tuple[dict[str, Any], float]:
         seconds = ((length - 1) * processor.hop + 2 * processor.middle) * (1 + data.speed)
@@ -122,10 +124,7 @@ def _excerpts(recording: Mapping[str, Any], processor: FrameProcessor, data: Fra
             part = sound[round(start * rate) : round(end * rate)]
             found = {**recording, "bytes": None, "samples": part, "rate": rate, "start": None, "end": None}
             return found, begin - start
-        offset, last = recording["start"] or 0.0, recording["end"]
-        end += offset
-        found = {**recording, "start": start + offset, "end": end if last is None else min(end, last)}
-        return found, begin - start
+        return {**recording, "start": start + offset, "end": min(end + offset, last)}, begin - start
 
     return excerpt
 

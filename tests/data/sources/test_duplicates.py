@@ -104,7 +104,7 @@ def test_copies_stay_in_one_split(name: str, tmp_path: Path, capsys: pytest.Capt
         "validation": {"copies": 15, "in_train": 0},
         "test": {"copies": 30, "in_train": 0, "in_validation": 0},
     }
-    told = "150 of 180 rows repeat an earlier one (the same document, ignoring case and white space)"
+    told = "150 of 180 rows repeat an earlier one (the same document, ignoring case, white space and a final full stop)"
     assert f"{told}; copies stay in one split" in capsys.readouterr().err
     again = load(config, LABELLED, stratify="y")
     assert all(again.splits[split]["where"][:] == rows["where"][:] for split, rows in found.splits.items())
@@ -240,14 +240,20 @@ def test_without_copies_splits_are_those_of_before(kind: str, tmp_path: Path) ->
 def test_folding() -> None:
     assert folded(" Stra\u00dfe\u2003A\u030a\r\n") == folded("STRASSE \u00e5") == "strasse \u00e5"
     assert folded("\u212b") == folded("a\u030a")
+    for copy in ("a cat", "\ufeffA cat.", "a c\u200bat \u200b", "a cat . ", "a\u00ad cat...", "a cat\u3002"):
+        assert folded(copy) == "a cat"
+    assert folded("...") == "..."
+    assert folded("3.5") == "3.5"
+    assert folded("\u0646\u200c\u0647") != folded("\u0646\u0647")
 
 
 def test_long_texts_are_folded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["some wörds " * 40, " SOME  wo\u0308rds\n" * 40, "x" * 300, "X" * 300 + "\n ", "x" * 299, " " * 300]
+    texts += ["\ufeff" + "some w\u200bords " * 40 + ".\n" + " " * 60, "some words " * 40 + "\u3002"]
     rows = Dataset.from_dict({"x": texts})
     column = [Text("x", "x_column")]
     monkeypatch.setattr(duplicates, "_PIECE", 50)
-    assert documents({"train": rows}, column)["train"].tolist() == [0, 0, 1, 1, 2, 3]
+    assert documents({"train": rows}, column)["train"].tolist() == [0, 0, 1, 1, 2, 3, 4, 4]
 
 
 def test_digests_of_many_rows_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:

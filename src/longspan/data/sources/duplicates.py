@@ -1,4 +1,5 @@
-"""Rows that hold the same document, but for case, white space and the form of accents: `documents` numbers them.
+"""Rows that hold the same document, but for case, white space, the form of accents, characters that nobody sees and a
+final full stop: `documents` numbers them.
 
 Copies of a training document among those that a model is scored on make it look better than it is. So splits are drawn
 by document (`longspan.data.sources.splitting`), and copies across given splits are counted.
@@ -28,6 +29,11 @@ _PIECE = 1 << 22
 _AT_ONCE, _MANY, _LARGE = 100, 1000, 1 << 20
 _SPACE = re.compile(rb"[ \n\t\r]")
 _DIGESTS = "longspan digests"
+#: Characters without width that neither shape letters nor join words: the zero-width space, the byte-order mark, the
+#: word joiner, the soft hyphen and the marks of direction.
+_UNSEEN = re.compile("[\u200b\ufeff\u2060\u00ad\u200e\u200f]")
+#: Full stops, Chinese and Japanese ones among them, with the spaces before them.
+_STOPS = ".\u3002\uff0e\uff61 "
 
 
 def identity(columns: Sequence[Column]) -> list[Column]:
@@ -78,7 +84,7 @@ def note_duplicates(
     sizes: Mapping[str, int],
     drawn: Collection[str],
     rows: str = "rows",
-    same: str = "the same document, ignoring case and white space",
+    same: str = "the same document, ignoring case, white space and a final full stop",
 ) -> None:
     """Say how many rows are copies within splits that were drawn, and how many are in several of the given splits.
 
@@ -107,8 +113,17 @@ def note_duplicates(
 def folded(text: str) -> str:
     """Return a text in lower case, composed (NFC), with a single space for each stretch of white space.
 
-    Case is folded as Unicode defines it for texts that are canonically equivalent.
+    It lacks invisible characters and full stops at its end. Case is folded as Unicode defines it for texts that are
+    canonically equivalent.
     """
+    found = _folded(text)
+    return found.rstrip(_STOPS) or found
+
+
+def _folded(text: str) -> str:
+    """`folded` without what happens at the end, for a part of a text."""
+    if not text.isascii():
+        text = _UNSEEN.sub("", text)
     if not text.isascii():
         text = unicodedata.normalize("NFD", text)
     text = text.casefold()
@@ -165,13 +180,19 @@ def _pieces(text: Any) -> Iterable[bytes]:
     if text is None or len(text) <= _PIECE:
         yield b"" if text is None else folded(str(text, "utf-8")).encode()
         return
-    view, start, between = memoryview(text), 0, b""
-    while start < len(view):
+    view, start, between = memoryview(text).cast("B"), 0, b""
+    length = len(view)
+    while length and view[length - 1] in b" \n\t\r.":
+        length -= 1
+    while start < length:
         end = start + _PIECE
-        while end < len(view) and not (found := _SPACE.search(view[end : end + _PIECE])):
+        while end < length and not (found := _SPACE.search(view[end : end + _PIECE])):
             end += _PIECE
-        end = min(end + found.start(), len(view)) if end < len(view) and found else len(view)
-        if piece := folded(str(view[start:end], "utf-8")).encode():
-            yield between + piece
+        end = min(end + found.start(), length) if end < length and found else length
+        piece = _folded(str(view[start:end], "utf-8"))
+        if end == length:
+            piece = piece.rstrip(_STOPS)
+        if piece:
+            yield between + piece.encode()
             between = b" "
         start = end

@@ -165,6 +165,33 @@ def test_hub_data_sets(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatc
         load("hub:./hub", text_column="reviews", label_column="grade")
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_cells_of_a_folder_as_a_data_set_are_those_of_its_file(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        ("the cat", "007"),
+        ("None", "None"),
+        ("NA", "NA"),
+        ("08", "1e3"),
+        ("nan", "null"),
+        ("12", "1.0"),
+        ("a", ""),
+    ]
+    separator = "," if suffix == "csv" else "\t"
+    content = "".join(f"{text}{separator}{label}\n" for text, label in [("text", "label"), *rows])
+    file = tmp_path / "hub" / f"train.{suffix}"
+    file.parent.mkdir()
+    file.write_text(content)
+    settings: dict[str, Any] = {"skip_bad_rows": True, "validation_fraction": 0.0}
+    alone, found = load(str(file), **settings), load("hub:./hub", **settings)
+    assert alone.splits["train"]["label"][:] == [label for _, label in rows if label]
+    for name in ("text", "label"):
+        assert found.splits["train"][name][:] == alone.splits["train"][name][:]
+    assert found.skipped == alone.skipped == {"no label": 1}
+
+
 @pytest.mark.parametrize(
     ("address", "arguments"),
     [("imdb", ("imdb", None)), ("owner/name", ("owner/name", None)), ("owner/name/config", ("owner/name", "config"))],

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from datasets import Audio, ClassLabel, Dataset, Image, List, load_dataset
+from datasets import Audio, ClassLabel, Dataset, Image, List, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetsError
+from datasets.packaged_modules.csv.csv import CsvConfig
 
 from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Text, Words
@@ -48,6 +49,9 @@ from longspan.errors import UserError
 from longspan.machine.printing import printable
 
 SPLITS = ("train", "validation", "test")
+
+_MOST_COLUMNS = 1000
+"""Number of columns of a csv file of a data set whose cells are read as they are."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +282,7 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
         )
     try:
         with needing_room():
-            loaded = load_dataset(name, settings)
+            loaded = load_dataset(name, settings, **(_csv_options(name) if local else {}))
     except UserError:
         raise
     except (DatasetsError, OSError, ValueError) as error:
@@ -297,6 +301,14 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
             f"expected a split 'train' in the data set 'hub:{address}', got {', '.join(loaded)}; use another data set."
         )
     return sources
+
+
+def _csv_options(folder: str) -> dict[str, Any]:
+    """Options that keep the cells of a folder's csv files as they are: 007 is no number there, and None is a text."""
+    builder = load_dataset_builder(folder)
+    if not isinstance(builder.config, CsvConfig) or builder.config.features is not None:
+        return {}
+    return {"converters": dict.fromkeys(range(_MOST_COLUMNS), str), "keep_default_na": False}
 
 
 def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Source:

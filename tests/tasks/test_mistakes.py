@@ -16,8 +16,8 @@ from longspan.tasks.base.engine import PipelineTask
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.mistakes import class_errors, flag_errors, label_issues, number_errors
 from longspan.tasks.frame_labelling.report import mistakes as stretches
-from longspan.tasks.language_modelling.report import passages
-from longspan.tasks.masked_words.report import mistakes as masked
+from longspan.tasks.language_modelling.task import worst_passages
+from longspan.tasks.masked_words.task import worst_words
 
 NAMES = ["cat", "dog", "owl"]
 
@@ -123,7 +123,7 @@ def test_passages_with_the_highest_loss_and_their_least_expected_token() -> None
     # The last of each is that of the end.
     losses = [np.full(67, 1.0), np.array([2.0, 1.0, 9.0])]
     losses[0][65] = 4.0
-    found = passages(losses, documents, letters)
+    found = worst_passages(losses, documents, letters)
     assert [(one.where, one.expected, one.text) for one in found.worst] == [
         ("b.txt, tokens 1 to 2", "the end of the document", "de"),
         ("a.txt, tokens 65 to 66", "c", "bc"),
@@ -140,7 +140,7 @@ def test_masked_tokens_have_their_places() -> None:
         {"input_ids": torch.tensor([0, 1, 9, 3, 9]), "labels": torch.tensor([-100, -100, 2, -100, 4])},
         {"input_ids": torch.tensor([9, 6]), "labels": torch.tensor([5, -100])},
     ]
-    found = masked(np.array([1.0, 2.0, 3.0]), np.array([7, 4, 8]), np.array([2, 4, 5]), rows, documents, letters)
+    found = worst_words(np.array([1.0, 2.0, 3.0]), np.array([7, 4, 8]), np.array([2, 4, 5]), rows, documents, letters)
     assert [(one.where, one.expected, one.said, one.text) for one in found.worst] == [
         ("b.txt, token 3", "f", "i", "jg"),
         ("a.txt, token 3", "c", "h", "abjdj"),

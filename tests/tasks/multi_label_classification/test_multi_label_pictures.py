@@ -7,8 +7,8 @@ import pytest
 import torch
 from drawing import drawn
 
-from longspan.tasks.multi_label_classification.report import precision_recall_curves
 from longspan.tasks.multi_label_classification.scores import multi_label_scores
+from longspan.tasks.multi_label_classification.task import draw_precision_recall
 
 
 @pytest.mark.parametrize("labels", [1, 3, 20])
@@ -20,11 +20,11 @@ def test_the_most_frequent_labels_are_drawn(labels: int, tmp_path: Path) -> None
         :labels
     ]
     scores = multi_label_scores(torch.tensor(logits), torch.tensor(truth).float(), names, [0.5] * labels)
-    precision_recall_curves(logits, truth, names, scores, tmp_path / "curves.png")
+    draw_precision_recall(logits, truth, names, scores, tmp_path / "curves.png")
     drawn(tmp_path / "curves.png")
 
 
 def test_no_label_occurs(tmp_path: Path) -> None:
     scores = multi_label_scores(torch.zeros(2, 2), torch.zeros(2, 2), ["a", "b"], [0.5] * 2)
-    precision_recall_curves(np.zeros((2, 2)), np.zeros((2, 2), dtype=bool), ["a", "b"], scores, tmp_path / "c.png")
+    draw_precision_recall(np.zeros((2, 2)), np.zeros((2, 2), dtype=bool), ["a", "b"], scores, tmp_path / "c.png")
     drawn(tmp_path / "c.png")

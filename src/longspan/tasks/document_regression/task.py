@@ -16,7 +16,7 @@ from longspan.data.config import DataConfig
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.parts.losses import IGNORED
-from longspan.report import number
+from longspan.report import number, scores_table, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Target, number_asked
@@ -24,7 +24,7 @@ from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Errors, number_errors
 from longspan.tasks.base.task import Baseline, Task, baselines_in
-from longspan.tasks.document_regression import baselines, report
+from longspan.tasks.document_regression import baselines
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
 from longspan.training.lengths import targets
@@ -108,10 +108,8 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
     def draw(
         self, scores: RegressionScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
-        from longspan.tasks.document_regression import report
-
         name = config.id2label[0]
-        report.predicted_and_true(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
+        draw_predictions(logits.squeeze(-1).numpy(), targets.numpy(), scores, name, folder / "predicted.png")
 
     def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Errors]:
         return {"mistakes": number_errors(logits.squeeze(-1), targets)}
@@ -133,7 +131,15 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
         return baselines_in(baselines)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(self, evaluation)
+        scores, split = evaluation.scores, evaluation.split
+        rows = {"the model": (scores.mae, scores.rmse), "the training mean": tuple(scores.baseline.values())}
+        parts = [
+            self.data_table({split: evaluation.details["truncation"]}),
+            scores_table({split: scores}),
+            table(["predicting", "MAE", "RMSE"], ([name, *map(number, errors)] for name, errors in rows.items())),
+            f"written to {evaluation.folder}",
+        ]
+        return "\n\n".join(parts)
 
 
 def _in_float32(value: float, where: str) -> float:
@@ -142,3 +148,45 @@ def _in_float32(value: float, where: str) -> float:
         raise UserError(f"{where}: expected a number below 3.4e38, got {value:g}; use a larger unit.")
     # This one number means no label, see `IGNORED`: its neighbour replaces it.
     return float(_NEAR_IGNORED) if np.float32(value) == IGNORED else value
+
+
+#: With more documents, their density is drawn instead of a point for each.
+POINTS = 2000
+
+
+def draw_predictions(predicted: np.ndarray, true: np.ndarray, scores: RegressionScores, name: str, path: Path) -> None:
+    """Draw predicted against true numbers, and residuals against predicted numbers.
+
+    Args:
+        predicted: `(n,)`.
+        true: `(n,)`.
+        scores: The scores of these numbers.
+        name: What the number is called.
+        path: The PNG file to write.
+    """
+    from matplotlib.figure import Figure
+
+    from longspan.report.pictures import save
+
+    figure = Figure(figsize=(9.6, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    predicted, true = predicted.astype(np.float64), true.astype(np.float64)
+    low, high = min(predicted.min(), true.min()), max(predicted.max(), true.max())
+    room = (high - low) * 0.04 or 1.0
+    for axes, y in ((left, predicted), (right, true - predicted)):
+        x = true if axes is left else predicted
+        if len(x) > POINTS:
+            drawn = axes.hexbin(x, y, gridsize=45, bins="log", mincnt=1, cmap="viridis")
+            figure.colorbar(drawn, ax=axes, shrink=0.8, label="documents")
+        else:
+            axes.scatter(x, y, s=10, alpha=0.4, linewidths=0)
+        axes.grid(alpha=0.3)
+    ends = [low - room, high + room]
+    left.plot(ends, ends, color="black", linestyle="--", linewidth=1, label="predicted = true")
+    left.axhline(np.mean(true), color="gray", linestyle=":", linewidth=1, label="mean of the true")
+    left.set(xlim=ends, ylim=ends, xlabel="true", ylabel="predicted", title=f"MAE {scores.mae:.4g}, R² {scores.r2:.3f}")
+    left.legend(loc="upper left", framealpha=0.8)
+    right.axhline(0, color="black", linestyle="--", linewidth=1)
+    right.set(xlabel="predicted", ylabel="true - predicted", title="residuals")
+    figure.suptitle(name, parse_math=False)
+    save(figure, path)

@@ -14,24 +14,25 @@ from longspan.data.columns.parts import SPECIFIC, TURNS, Parts, Questions
 from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits, load
-from longspan.data.text.processor import TextProcessor
+from longspan.data.text.offsets import tokens_with_offsets
+from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import check_choice
+from longspan.explanations.question import InputSequence, Question
 from longspan.models import LongspanConfig, LongspanForEvidence
 from longspan.models.limits import check_length
 from longspan.report import count, share, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
-from longspan.tasks.base.case import Case, numbered
+from longspan.tasks.base.case import Case, label_asked, numbered, texts_as_one
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
 from longspan.tasks.base.task import Baseline, Counted, Counts, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.evidence import baselines, report
 from longspan.tasks.evidence.baselines.bm25_smoothed import Bm25Smoothed
-from longspan.tasks.evidence.explaining import part_case
 from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, probabilities
 from longspan.tasks.evidence.tokens import Evidence as EvidenceColumn
-from longspan.tasks.evidence.tokens import tokenise, tokenise_document, truth
+from longspan.tasks.evidence.tokens import collate, tokenise, tokenise_document, truth
 from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
 
 
@@ -224,3 +225,30 @@ def _prediction(question: str, logits: np.ndarray, parts: Sequence[str], thresho
 
 def _measured_by_question(*_: Any) -> EvidenceScores:
     raise AssertionError("EvidenceTrainer scores questions, which have outputs of different sizes")
+
+
+def part_case(run: Run, where: str, parts: Sequence[str], question: str, number: int, said: dict[str, Any]) -> Case:
+    """Case of a part of a document as evidence: the log-odds that it is.
+
+    Args:
+        run: The run.
+        where: The place of the document.
+        parts: Its parts.
+        question: The question.
+        number: That of the part, from 0.
+        said: What the model says of the question, as JSON.
+    """
+    model, tokenizer = run.model, tokenizer_of(run.processor)
+    (example,) = tokenise_document(tokenizer, parts, [question])
+    batch = {name: each.to(model.device) for name, each in collate([example], run.processor.streams).items()}
+    names = [f"part {place + 1}" for place in range(len(parts))]
+    asked = label_asked(names, names[number])
+    texts = [question, *parts]
+    spans = [characters for _, characters in tokens_with_offsets(tokenizer, texts)]
+    # What has no tokens has an unknown one.
+    lengths = [len(example["question_ids"][0]), *example["part_lengths"]]
+    spans = [own if len(own) else np.full((length, 2), -1) for own, length in zip(spans, lengths, strict=True)]
+    sequences = (InputSequence("question_mask", "question_counts", 1), InputSequence())
+    settings = {"question_rows": batch.pop("question_rows")}
+    question_asked = Question(model, batch, asked.value, asked.share, sequences, rows=1, settings=settings)
+    return Case(f"{where}, part {number + 1:,}", asked, question_asked, texts_as_one(texts, spans), said)

@@ -6,29 +6,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from longspan.data.columns.kinds import Column
+from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
+from longspan.data.text.offsets import tokens_with_offsets
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import token_ids
 from longspan.errors import UserError
+from longspan.explanations.question import Question
 from longspan.models import LongspanConfig, LongspanForCausalLM
-from longspan.models.limits import check_length
+from longspan.models.limits import check_length, too_long
+from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction, Statistics
-from longspan.tasks.base.case import Case
+from longspan.results.mistakes import Mistakes
+from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
 from longspan.tasks.base.corpora import DATA_HINT, documents_table, read_corpus, text_column
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask
 from longspan.tasks.base.options import CorpusData, GenerationOptions
 from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.language_modelling import baselines, generation, report
+from longspan.tasks.language_modelling import baselines, generation
 from longspan.tasks.language_modelling.baselines.ngram import Ngram
 from longspan.tasks.language_modelling.contexts import reading
-from longspan.tasks.language_modelling.explaining import next_token
-from longspan.tasks.language_modelling.likelihood import token_losses, token_outputs
+from longspan.tasks.language_modelling.likelihood import attention_length, token_losses, token_outputs
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
 from longspan.tasks.language_modelling.parts import losses_of_parts, parts_of
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
@@ -90,8 +95,8 @@ class LossPipeline(Pipeline[np.ndarray, np.ndarray, TextProcessor]):
     ) -> tuple[LanguageScores, dict[str, Any]]:
         (losses, details), counts = outputs, summary(encoded)
         by_position = loss_by_position(losses)
-        report.loss_by_position(by_position, folder / "loss_by_position.png")
-        worst = report.passages(losses, encoded, self.processor.tokenizer)
+        draw_loss_by_position(by_position, folder / "loss_by_position.png")
+        worst = worst_passages(losses, encoded, self.processor.tokenizer)
         more = {**self.how.details(self.model), **details, "by_position": by_position, "mistakes": worst}
         return language_scores(losses, counts["characters"], counts["bytes"]), {**counts, **more}
 
@@ -160,7 +165,7 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
         }
 
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
-        return next_token(run, row, of, at)
+        return next_token_case(run, row, of, at)
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
         # Documents begin with what ends them. A few thousand tokens of each are plenty.
@@ -187,4 +192,130 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
         return documents_table(data, style)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(evaluation)
+        split, details = evaluation.split, evaluation.details
+        positions = (
+            [count(row["from"]) if row["from"] == row["to"] else f"{count(row['from'])} to {count(row['to'])}",
+             count(row["tokens"]), share(row["loss"])]
+            for row in details["by_position"]
+        )  # fmt: skip
+        parts = [
+            documents_table({split: details}),
+            scores_table({split: evaluation.scores}),
+            f"{_context_line(details)}\nThe ends of documents count as tokens, but have no bytes and no characters.",
+            table(["position", "tokens", "nats per token"], positions),
+            f"written to {evaluation.folder}",
+        ]
+        return "\n\n".join(parts)
+
+
+#: Tokens of the passages whose losses are compared.
+_PASSAGE = 64
+
+
+def _context_line(result: Mapping[str, Any]) -> str:
+    """Say what tokens were predicted from."""
+    if result["context"] == "sliding":
+        return (
+            f"Each token was predicted from at most {count(result['window'])} before it, in windows "
+            f"{count(result['stride'])} apart."
+        )
+    reach = result["attention_length"]
+    memory = "" if reach is None else f", with {count(reach)} positions of memory"
+    return f"Documents were read {count(result['segment_length'])} tokens at a time with carried states{memory}."
+
+
+def worst_passages(losses: Sequence[np.ndarray], documents: Dataset, tokenizer: PreTrainedTokenizerBase) -> Mistakes:
+    """Worst passages: those with the highest loss per token, and the least expected token of each.
+
+    Args:
+        losses: For each document, `(n + 1,)` nats of its tokens and of its end.
+        documents: The same documents, with `input_ids` and `where`.
+        tokenizer: Turns tokens into text.
+    """
+    first = [np.arange(0, len(row), _PASSAGE) for row in losses]
+    ends = np.cumsum([len(places) for places in first])
+    means = [
+        np.add.reduceat(row.astype(np.float64), places) / np.diff([*places, len(row)])
+        for row, places in zip(losses, first, strict=True)
+    ]
+
+    def tell(number: int) -> dict[str, str]:
+        document = int(np.searchsorted(ends, number, "right"))
+        start = int(first[document][number - ends[document]])
+        row = documents[document]
+        ids = list(row["input_ids"][start : start + _PASSAGE])
+        least = int(losses[document][start : start + _PASSAGE].argmax())
+        expected = tokenizer.decode(ids[least]) if least < len(ids) else "the end of the document"
+        where = f"{row['where']}, tokens {start + 1} to {start + max(1, len(ids))}"
+        return {"where": where, "expected": expected, "said": "", "text": tokenizer.decode(ids)}
+
+    return Mistakes.ranked("nats per token", np.concatenate(means), tell)
+
+
+def draw_loss_by_position(rows: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Draw the loss against the position in the document, on a logarithmic axis.
+
+    Args:
+        rows: What `longspan.tasks.language_modelling.scores.loss_by_position` returns.
+        path: The PNG file to write.
+    """
+    from matplotlib.figure import Figure
+
+    from longspan.report.pictures import save
+
+    figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    edges = [row["from"] for row in rows] + [rows[-1]["to"] + 1]
+    axes.stairs([row["loss"] for row in rows], edges, baseline=None, linewidth=2)
+    axes.set(xscale="log", xlabel="position in the document (tokens)", ylabel="nats per token")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.grid(alpha=0.3)
+    save(figure, path)
+
+
+def next_token_case(run: Run, row: Row, of: str, at: float | None) -> Case:
+    """Case of the token at `at`, by default the one after the end of the text.
+
+    The model reads as many tokens before it as it scores documents with, without carried states.
+
+    Args:
+        run: The run.
+        row: The text.
+        of: The token; by default the one there, or the likeliest one after the end.
+        at: Its number, from 1.
+
+    Raises:
+        UserError: See `Task.case`.
+    """
+    model, tokenizer, text = run.model, tokenizer_of(run.processor), row.values.get("text") or ""
+    if problem := row.problem or ("" if text.strip() else "empty document"):
+        raise UserError(f"{row.where}: expected a text to explain, got {problem}; choose another row.")
+    ((ids, offsets),) = tokens_with_offsets(tokenizer, [text])
+    # The next one after the last has a number, too.
+    place = len(ids) if at is None else numbered(at, len(ids) + 1, "a token")
+    first = max(0, place + 1 - _most_read(run, place + 1))
+    before = np.concatenate([[tokenizer.eos_token_id], ids[:place]]).astype(np.int64)[first:]
+    if problem := too_long(model, len(before)):
+        raise UserError(f"{row.where}: {problem}.")
+    batch = {"input_ids": torch.from_numpy(before).unsqueeze(0).to(model.device)}
+    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    settings = {"use_cache": False, "logits_to_keep": 1}
+    with torch.no_grad():
+        logits = model(**batch, **settings).logits.float().cpu()
+    scores = logits[0, -1]
+    known = None if of or place == len(ids) else int(ids[place])
+    asked = token_asked(tokenizer, of, scores, known).at(-1)
+    question = Question(model, batch, asked.value, asked.share, masked=False, settings=settings)
+    spans = np.concatenate([np.full((1, 2), -1), offsets[:place]])[first:]
+    said = {"probabilities": likeliest(tokenizer, scores)}
+    where = f"{row.where}, token {place + 1:,}"
+    return Case(where, asked, question, Places("characters", spans, text), said, first, outputs=logits)
+
+
+def _most_read(run: Run, length: int) -> int:
+    """Number of `length` tokens that are read at most."""
+    how = reading(run, EvaluationOptions())
+    if how.window:
+        return how.window
+    memory = attention_length(run.model)
+    return length if memory is None else how.segment_length + memory

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from datasets import Dataset
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from longspan.data.batches.by_length import padding_fraction
 from longspan.data.columns.kinds import Column
@@ -20,8 +20,10 @@ from longspan.data.text.masks import characters_of
 from longspan.data.text.pairs import PairProcessor, check_exact, pair_tokenizer
 from longspan.data.text.tokenizer_training import MASK
 from longspan.errors import UserError
+from longspan.report import count, scores_table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
+from longspan.results.mistakes import Mistakes
 from longspan.results.scores import Scores, score
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.corpora import (
@@ -39,7 +41,6 @@ from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search, tar
 from longspan.tasks.base.seq2seq.task import PairTask, settings_of
 from longspan.tasks.base.seq2seq.trainer import PairTrainer
 from longspan.tasks.base.task import Prepared, Recipe, Run
-from longspan.tasks.masked_spans import report
 from longspan.tasks.masked_spans.masking import (
     DrawnSpans,
     SpanMasking,
@@ -183,7 +184,7 @@ class SpanPipeline(Pipeline[MaskedText, list[int], PairProcessor]):
             "masked_share": how.masked_share,
             "span_length": how.span_length,
             "padding_fraction": padding_fraction(self.batches(sizes), sizes),
-            "mistakes": report.mistakes(outputs, encoded, self.documents, length, self.processor.tokenizer),
+            "mistakes": worst_spans(outputs, encoded, self.documents, length, self.processor.tokenizer),
         }
 
 
@@ -253,7 +254,16 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
         return documents_table(data, style)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(evaluation)
+        details = evaluation.details
+        parts = [
+            documents_table({evaluation.split: details}),
+            scores_table({evaluation.split: evaluation.scores}),
+            f"{details['masked_share']:.0%} of the tokens were masked, in spans of {details['span_length']:g} on "
+            f"average, the same ones each time, in {count(details['windows'])} windows of at most "
+            f"{count(details['max_length'])} tokens.",
+            f"written to {evaluation.folder}",
+        ]
+        return "\n\n".join(parts)
 
 
 def _windows(
@@ -268,3 +278,31 @@ def _windows(
 def _masking(recipe: Recipe[MaskedSpansData, TrainingOptions], processor: PairProcessor) -> SpanMasking:
     tokenizer, options = processor.tokenizer, recipe.options
     return SpanMasking(sentinels_of(tokenizer), tokenizer.eos_token_id, options.masked_share, options.span_length)
+
+
+def worst_spans(
+    losses: np.ndarray, windows: Dataset, documents: Dataset, size: int, tokenizer: PreTrainedTokenizerBase
+) -> Mistakes:
+    """Return the windows whose masked spans have the highest loss per token.
+
+    Args:
+        losses: `(n, 2)` the nats of each window's target, and its tokens.
+        windows: What `longspan.tasks.masked_spans.masking.windows` returned for the documents.
+        documents: They have `length` and `where`.
+        size: Tokens of a window.
+        tokenizer: Turns tokens into text.
+    """
+    ends = np.cumsum(-(-np.asarray(documents["length"][:]) // size))
+
+    def tell(number: int) -> dict[str, str]:
+        document = int(np.searchsorted(ends, number, "right"))
+        window = number - int(ends[document - 1] if document else 0)
+        row = windows[number]
+        return {
+            "where": f"{documents[document]['where']}, window {window + 1}",
+            "expected": tokenizer.decode(row["labels"]),
+            "said": "",
+            "text": tokenizer.decode(row["input_ids"]),
+        }
+
+    return Mistakes.ranked("nats per token", losses[:, 0] / losses[:, 1], tell)

@@ -24,14 +24,17 @@ from longspan.errors import UserError
 from longspan.explanations.question import Question
 from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.models.limits import check_length, too_long
+from longspan.models.parts.losses import IGNORED
+from longspan.report import count, scores_table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
+from longspan.results.mistakes import Mistakes
 from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
 from longspan.tasks.base.corpora import DATA_HINT, documents_table, excerpt, read_corpus, text_column
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask
 from longspan.tasks.base.options import CorpusData
 from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.masked_words import baselines, report
+from longspan.tasks.masked_words import baselines
 from longspan.tasks.masked_words.masking import Masking
 from longspan.tasks.masked_words.options import EvaluationOptions, MaskedWordsData, TrainingOptions
 from longspan.tasks.masked_words.rows import (
@@ -248,7 +251,7 @@ class MaskPipeline(Pipeline[np.ndarray, list[Likeliest], TextProcessor]):
             "masked_share": how.masked_share,
             "masked": len(losses),
             "segment_length": how.segment_length,
-            "mistakes": report.mistakes(losses, given, gold, rows, encoded, self.processor.tokenizer),
+            "mistakes": worst_words(losses, given, gold, rows, encoded, self.processor.tokenizer),
         }
 
 
@@ -323,4 +326,55 @@ class MaskedWords(PipelineTask[MaskedScores, CorpusData, TrainingOptions, TextPr
         return documents_table(data, style)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(evaluation)
+        details = evaluation.details
+        parts = [
+            documents_table({evaluation.split: details}),
+            scores_table({evaluation.split: evaluation.scores}),
+            f"{count(details['masked'])} tokens were predicted, {details['masked_share']:.0%} of all in "
+            f"{details['masking']}, in rows of {count(details['segment_length'])} tokens, the same ones each time.",
+            f"written to {evaluation.folder}",
+        ]
+        return "\n\n".join(parts)
+
+
+#: Tokens on either side of a masked one that are shown.
+_AROUND = 24
+
+
+def worst_words(
+    losses: np.ndarray,
+    found: np.ndarray,
+    wanted: np.ndarray,
+    rows: Sequence[Mapping[str, Tensor]],
+    documents: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+) -> Mistakes:
+    """Return the masked tokens that are predicted wrongly, those with the highest loss first.
+
+    Args:
+        losses: `(n,)` nats of the masked tokens.
+        found: `(n,)` the likeliest tokens.
+        wanted: `(n,)` the right ones.
+        rows: What `longspan.tasks.masked_words.rows.fixed_rows` returned for the documents.
+        documents: They have `length` and `where`.
+        tokenizer: Turns tokens into text.
+    """
+    masked = [row["labels"].numpy() != IGNORED for row in rows]
+    places = np.flatnonzero(np.concatenate(masked))
+    starts = np.cumsum([0, *(len(row) for row in masked)])
+    ends = np.cumsum(documents["length"][:])
+
+    def tell(number: int) -> dict[str, str]:
+        place = int(places[number])
+        document, row = int(np.searchsorted(ends, place, "right")), int(np.searchsorted(starts, place, "right")) - 1
+        token = place - int(ends[document - 1] if document else 0)
+        at = place - int(starts[row])
+        around = rows[row]["input_ids"][max(0, at - _AROUND) : at + _AROUND + 1]
+        return {
+            "where": f"{documents[document]['where']}, token {token + 1}",
+            "expected": tokenizer.decode([int(wanted[number])]),
+            "said": tokenizer.decode([int(found[number])]),
+            "text": tokenizer.decode(around),
+        }
+
+    return Mistakes.ranked("nats", np.where(found == wanted, np.nan, losses), tell)

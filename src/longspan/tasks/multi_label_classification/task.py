@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from datasets import Dataset
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
-from longspan.report import count, share
+from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Target, label_asked
@@ -25,12 +26,13 @@ from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Errors, flag_errors
 from longspan.tasks.base.task import Baseline, Task, baselines_in
-from longspan.tasks.multi_label_classification import baselines, report
+from longspan.tasks.multi_label_classification import baselines
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import (
     MultiLabelScores,
     best_thresholds,
     multi_label_scores,
+    precision_recall,
     probabilities,
 )
 from longspan.training.lengths import LengthTrainer, targets
@@ -147,10 +149,8 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
     def draw(
         self, scores: MultiLabelScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
-        from longspan.tasks.multi_label_classification import report
-
         path = folder / "precision_recall.png"
-        report.precision_recall_curves(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
+        draw_precision_recall(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
 
     def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Errors]:
         return {"mistakes": flag_errors(probabilities(logits), targets, thresholds(config), names(config))}
@@ -170,7 +170,18 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         return baselines_in(baselines)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(self, evaluation)
+        scores, split = evaluation.scores, evaluation.split
+        labels = (
+            [name, *(share(row[key]) for key in _COLUMNS), count(row["support"])]
+            for name, row in scores.per_label.items()
+        )
+        parts = [
+            self.data_table({split: evaluation.details["truncation"]}),
+            scores_table({split: scores}),
+            table(["label", *_COLUMNS.values(), "documents"], labels),
+            f"written to {evaluation.folder}",
+        ]
+        return "\n\n".join(parts)
 
 
 def names(config: LongspanConfig) -> list[str]:
@@ -191,3 +202,60 @@ def _note_joined(labels: Sequence[list[str]]) -> None:
             f"no document has several labels, though some such as {shown(found[0])} look joined; set "
             f"data.label_separator={found[1]!r} if they are"
         )
+
+
+_COLUMNS = {
+    "precision": "precision",
+    "recall": "recall",
+    "f1": "F1",
+    "average_precision": "average precision",
+    "threshold": "threshold",
+}
+
+
+#: Labels that are drawn, the most frequent ones; more could not be told apart.
+LABELS = 8
+
+
+def draw_precision_recall(
+    logits: np.ndarray, truth: np.ndarray, names: Sequence[str], scores: MultiLabelScores, path: Path
+) -> None:
+    """Draw precision against recall: over all decisions, and for the most frequent labels with their thresholds.
+
+    Args:
+        logits: `(n, k)`.
+        truth: `(n, k)` bool.
+        names: The `k` labels.
+        scores: The scores of these logits.
+        path: The PNG file to write.
+    """
+    from matplotlib.figure import Figure
+
+    from longspan.report.pictures import save, shortened
+
+    figure = Figure(figsize=(8.2, 4.8), layout="constrained")
+    axes = figure.subplots()
+    if truth.any():
+        together = precision_recall(logits.ravel(), truth.ravel())
+        words = f"AP {together.average_precision:.3f}  all labels together"
+        axes.step(together.recall, together.precision, where="pre", color="black", linewidth=2, label=words)
+    frequent = sorted(np.flatnonzero(truth.any(0)).tolist(), key=lambda i: -truth[:, i].sum())[:LABELS]
+    for i in frequent:
+        curve, row = precision_recall(logits[:, i], truth[:, i]), scores.per_label[names[i]]
+        # The name last: matplotlib hides what begins with an underscore.
+        words = f"AP {row['average_precision']:.3f}  {shortened(names[i])} ({row['support']:,.0f})"
+        (line,) = axes.step(curve.recall, curve.precision, where="pre", linewidth=1.2, label=words)
+        axes.plot(row["recall"], row["precision"], "o", color=line.get_color(), markersize=5)
+    title = "dots: at the thresholds"
+    left_out = int(truth.any(0).sum()) - len(frequent)
+    axes.set(
+        xlim=(0, 1.01),
+        ylim=(0, 1.02),
+        xlabel="recall",
+        ylabel="precision",
+        title=title + (f"; {left_out:,} rarer labels are not drawn" if left_out else ""),
+    )
+    axes.grid(alpha=0.3)
+    if axes.get_lines():
+        figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    save(figure, path)

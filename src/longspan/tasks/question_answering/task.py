@@ -25,8 +25,10 @@ from longspan.errors import UserError
 from longspan.explanations.question import InputSequence, Question
 from longspan.models import LongspanForQuestionAnswering
 from longspan.models.limits import limits
+from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
+from longspan.results.mistakes import Mistakes
 from longspan.results.scores import check_finite
 from longspan.tasks.base.case import Case, Target, no_place, number_of_class, texts_as_one
 from longspan.tasks.base.engine import (
@@ -39,9 +41,10 @@ from longspan.tasks.base.engine import (
 )
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.question_answering import answers, baselines, report
+from longspan.tasks.question_answering import answers, baselines
+from longspan.tasks.question_answering.answers import Answered
 from longspan.tasks.question_answering.options import QuestionsData
-from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
+from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold, f1
 from longspan.tasks.question_answering.windows import Layout, NoRoom, reading_of, tokenize_questions
 from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
 
@@ -222,7 +225,7 @@ class AnswerPipeline(Pipeline[Windows, answers.Answered, TextProcessor]):
         given, expected = [one.answer(threshold) for one in found], [one.expected for one in found]
         loss = answers.loss(outputs, encoded["length"][:], targets(encoded))
         scores = answer_scores(given, expected, loss=loss, threshold=threshold)
-        worst = report.mistakes(found, threshold)
+        worst = worst_answers(found, threshold)
         return scores, {"questions": len(found), "data_table": describe(encoded), "mistakes": worst}
 
     def _logits(self, rows: Any, sizes: Sequence[int], *, progress: bool) -> Tensor:
@@ -305,10 +308,20 @@ class QuestionAnswering(PipelineTask[AnswerScores, QuestionsData, LengthTraining
         return baselines_in(baselines)
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        return report.data_table(data, style)
+        return questions_table(data, style)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(self, evaluation)
+        scores, split = evaluation.scores, evaluation.split
+        parts = [self.data_table({split: evaluation.details["data_table"]}), scores_table({split: scores})]
+        if scores.kinds:
+            kinds = (
+                [f"questions with {'an' if name == 'answer' else ''} {name}".replace("  ", " "),
+                 count(row["questions"]), share(row["f1"]), share(row["exact_match"])]
+                for name, row in scores.kinds.items()
+            )  # fmt: skip
+            parts.append(table(["kind", "questions", "F1", "exact match"], kinds))
+        parts.append(f"written to {evaluation.folder}")
+        return "\n\n".join(parts)
 
 
 def _texts(training: Dataset) -> Iterator[str]:
@@ -367,3 +380,36 @@ def _prediction(where: str, found: answers.Answered, threshold: float | None) ->
         return AnswerPrediction(where, None, found.id, "", None, None, certain, no_answer, listed)
     best = found.spans[0]
     return AnswerPrediction(where, None, found.id, best.text, best.start, best.end, probabilities[0], no_answer, listed)
+
+
+_COLUMNS = {
+    "questions": "questions",
+    "unanswered": "without an answer",
+    "tokens": "tokens",
+    "median_length": "median length",
+    "longest": "longest",
+    "windows": "windows",
+}
+
+
+def questions_table(data: Mapping[str, Any], style: str = "simple") -> str:
+    """Return the table of splits."""
+    rows = ([name, *(count(row[key]) for key in _COLUMNS)] for name, row in data.items() if "questions" in row)
+    return table(["split", *_COLUMNS.values()], rows, style)
+
+
+def worst_answers(found: Sequence[Answered], threshold: float | None) -> Mistakes:
+    """Return the answers that share no word with a right one, those that the model was surest of first."""
+    answers = [one.answer(threshold) for one in found]
+    scores = []
+    for one, given in zip(found, answers, strict=True):
+        probabilities, none = one.probabilities(threshold)
+        sure = probabilities[0] if given else none if threshold is not None else 1.0
+        scores.append(sure if f1(given, one.expected) == 0 else np.nan)
+
+    def tell(number: int) -> dict[str, str]:
+        one = found[number]
+        expected = " / ".join(dict.fromkeys(one.expected)) or "(none)"
+        return {"where": one.where, "expected": expected, "said": answers[number] or "(none)", "text": one.question}
+
+    return Mistakes.ranked("probability of the answer", scores, tell)

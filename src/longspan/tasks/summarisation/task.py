@@ -11,6 +11,7 @@ from datasets import Dataset, Value
 from longspan.data.columns.kept import Carried
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.formats.rows import Row
+from longspan.report import count, scores_table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
 from longspan.results.outputs import write_text
@@ -19,10 +20,18 @@ from longspan.tasks.base.engine import ModelInput, read_row
 from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.seq2seq.explaining import written
 from longspan.tasks.base.seq2seq.search import Search
-from longspan.tasks.base.seq2seq.task import TargetPipeline, TargetTask, Written, answers, describe
+from longspan.tasks.base.seq2seq.task import (
+    TargetPipeline,
+    TargetTask,
+    Written,
+    answers,
+    by_likelihood,
+    data_table,
+    describe,
+)
 from longspan.tasks.base.seq2seq.trainer import TargetTrainer
 from longspan.tasks.base.task import Baseline, Recipe, Run, baselines_in
-from longspan.tasks.summarisation import baselines, report
+from longspan.tasks.summarisation import baselines
 from longspan.tasks.summarisation.columns import columns, each_question
 from longspan.tasks.summarisation.options import EvaluationOptions, PredictionOptions, SummaryData, TrainingOptions
 from longspan.tasks.summarisation.reading import SummaryProcessor
@@ -92,7 +101,7 @@ class SummaryPipeline(TargetPipeline[Sources, SummaryProcessor]):
             "search": str(self.how),
             "cut_summaries": outputs.cut,
             "padding_fraction": outputs.padding,
-            "samples": report.samples(asked, texts, outputs.losses),
+            "samples": summary_samples(asked, texts, outputs.losses),
             "mistakes": lowest.among(asked, ["document"]),
         }
 
@@ -167,9 +176,53 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
         return baselines_in(baselines)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(evaluation)
+        scores, details, split = evaluation.scores, evaluation.details, evaluation.split
+        kind = type(scores).shown()
+        told = [
+            f"{kind[name]}: 95 % interval {low:.2f} to {high:.2f}" for name, (low, high) in scores.intervals.items()
+        ]
+        told.append(f"ROUGE is {scores.signature}.")
+        told.append(
+            f"Summaries have {scores.words:.1f} words, references {scores.reference_words:.1f}, with "
+            f"{details['search']}. Of their word pairs, {scores.novelty:.1%} are not in the document. Of the sources, "
+            f"{scores.source_read:.1%} was read."
+        )
+        if details["cut_summaries"]:
+            told.append(
+                f"{count(details['cut_summaries'])} of {count(scores.examples)} summaries never ended, and were cut."
+            )
+        if scores.empty:
+            told.append(f"{count(scores.empty)} of {count(scores.examples)} summaries are empty.")
+        shown = (
+            f"{row['where']} ({row['loss']:.2f} nats per token)\n"
+            + (f"  question:  {row['question']}\n" if row["question"] else "")
+            + f"  reference: {row['reference']}\n  summary:   {row['summary']}"
+            for row in details["samples"]
+        )
+        parts = [
+            data_table({split: details["data_table"]}),
+            scores_table({split: scores}),
+            "\n".join(told),
+            "From the likeliest reference to the least likely one:\n\n" + "\n".join(shown),
+            f"written to {evaluation.folder} (summaries.txt has all summaries)",
+        ]
+        return "\n\n".join(parts)
 
 
 def _as_text(found: SummaryPrediction) -> str:
     """Return summaries as text, one line for each question."""
     return "\n".join(one["summary"] for one in found.questions) if found.questions else found.summary or ""
+
+
+def summary_samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list[dict[str, Any]]:
+    """Return some examples, from the one whose reference is most likely to the least likely one, as JSON."""
+    return [
+        {
+            "where": examples[row]["where"],
+            "question": (examples[row]["questions"] or [None])[0],
+            "reference": examples[row]["summaries"][0],
+            "summary": texts[row],
+            "loss": float(losses[row, 0] / losses[row, 1]),
+        }
+        for row in by_likelihood(losses)
+    ]

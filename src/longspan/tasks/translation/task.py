@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from datasets import Dataset
 
 from longspan.data.columns.kinds import Column
@@ -14,6 +15,7 @@ from longspan.data.text.offsets import spans
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import encode_counted
 from longspan.models.alignment import aligned_layers
+from longspan.report import count, scores_table, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
 from longspan.results.outputs import write_text
@@ -22,11 +24,19 @@ from longspan.tasks.base.engine import ModelInput, read_row
 from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.seq2seq.explaining import SourceText, written
 from longspan.tasks.base.seq2seq.search import Search
-from longspan.tasks.base.seq2seq.task import TargetPipeline, TargetTask, Written, answers, describe
+from longspan.tasks.base.seq2seq.task import (
+    TargetPipeline,
+    TargetTask,
+    Written,
+    answers,
+    by_likelihood,
+    data_table,
+    describe,
+)
 from longspan.tasks.base.seq2seq.trainer import TargetTrainer
 from longspan.tasks.base.seq2seq.word_alignment import source_words
 from longspan.tasks.base.task import Baseline, Recipe, Run, baselines_in
-from longspan.tasks.translation import baselines, report
+from longspan.tasks.translation import baselines
 from longspan.tasks.translation.options import (
     EvaluationOptions,
     PredictionOptions,
@@ -100,8 +110,8 @@ class TranslationPipeline(TargetPipeline[Source, PairProcessor]):
     ) -> tuple[TranslationScores, dict[str, Any]]:
         texts, references = outputs.texts, encoded["target"][:]
         scores = self.task.score(encoded, texts, outputs.loss, True)
-        by_length = report.by_length(texts, references, encoded["length"][:])
-        report.draw_by_length(by_length, folder / "bleu_by_length.png")
+        by_length = bleu_by_length(texts, references, encoded["length"][:])
+        draw_bleu_by_length(by_length, folder / "bleu_by_length.png")
         write_text(folder / "translations.txt", "".join(f"{text}\n" for text in texts))
         lowest = Errors("chrF", sentence_chrf(texts, references), references.__getitem__, texts.__getitem__, True)
         return scores, {
@@ -110,7 +120,7 @@ class TranslationPipeline(TargetPipeline[Source, PairProcessor]):
             "cut_translations": outputs.cut,
             "padding_fraction": outputs.padding,
             "by_length": by_length,
-            "samples": report.samples(examples, texts, outputs.losses),
+            "samples": translation_samples(examples, texts, outputs.losses),
             "mistakes": lowest.among(examples, ["source"]),
         }
 
@@ -177,9 +187,94 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         return baselines_in(baselines)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(evaluation)
+        scores, details, split = evaluation.scores, evaluation.details, evaluation.split
+        kind = type(scores).shown()
+        told = [
+            f"{kind[name]}: 95 % interval {low:.2f} to {high:.2f}, {scores.signatures[name]}"
+            for name, (low, high) in scores.intervals.items()
+        ]
+        told.append(f"Length ratio {scores.length_ratio:.3f}, with {details['search']}.")
+        if details["cut_translations"]:
+            cut = count(details["cut_translations"])
+            told.append(f"{cut} of {count(scores.examples)} translations never ended, and were cut.")
+        lengths = (
+            [f"{row['from']} to {row['to']}", count(row["examples"]), f"{row['bleu']:.2f}", f"{row['chrf']:.2f}"]
+            for row in details["by_length"]
+        )
+        shown = (
+            f"{row['where']} ({row['loss']:.2f} nats per token)\n  source:      {row['source']}\n"
+            f"  reference:   {row['reference']}\n  translation: {row['translation']}"
+            for row in details["samples"]
+        )
+        parts = [
+            data_table({split: details["data_table"]}),
+            scores_table({split: scores}),
+            "\n".join(told),
+            table(["source tokens", "examples", "BLEU", "chrF"], lengths),
+            "From the likeliest reference to the least likely one:\n\n" + "\n".join(shown),
+            f"written to {evaluation.folder} (translations.txt has all translations)",
+        ]
+        return "\n\n".join(parts)
 
 
 def _pharaoh(found: TranslationPrediction) -> str:
     """Return an alignment as "0-1 1-0", as other tools write it."""
     return " ".join(f"{source}-{target}" for source, target in found.alignment or [])
+
+
+_BINS = 5
+
+
+def bleu_by_length(texts: Sequence[str], references: Sequence[str], lengths: Sequence[int]) -> list[dict[str, float]]:
+    """Return BLEU and chrF of about equally many examples each, by the length of the source in tokens."""
+    order = np.argsort(lengths, kind="stable")
+    found = []
+    for rows in np.array_split(order, min(_BINS, len(order))):
+        scores = translation_scores([texts[row] for row in rows], [references[row] for row in rows], intervals=False)
+        found.append(
+            {
+                "from": int(lengths[rows[0]]),
+                "to": int(lengths[rows[-1]]),
+                "examples": len(rows),
+                "bleu": scores.bleu,
+                "chrf": scores.chrf,
+            }
+        )
+    return found
+
+
+def translation_samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list[dict[str, Any]]:
+    """Return some examples, from the one whose reference is most likely to the least likely one, as JSON."""
+    return [
+        {
+            "where": examples[row]["where"],
+            "source": examples[row]["source"],
+            "reference": examples[row]["target"],
+            "translation": texts[row],
+            "loss": float(losses[row, 0] / losses[row, 1]),
+        }
+        for row in by_likelihood(losses)
+    ]
+
+
+def draw_bleu_by_length(rows: Sequence[Mapping[str, float]], path: Path) -> None:
+    """Draw BLEU and chrF by the length of the source.
+
+    Args:
+        rows: What `bleu_by_length` returns.
+        path: The PNG file to write.
+    """
+    from matplotlib.figure import Figure
+
+    from longspan.report.pictures import save
+
+    figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    places = range(len(rows))
+    for name, words, marker in (("bleu", "BLEU", "o"), ("chrf", "chrF", "s")):
+        axes.plot(places, [row[name] for row in rows], marker=marker, label=words)
+    axes.set_xticks(places, [f"{row['from']:.0f} to {row['to']:.0f}" for row in rows])
+    axes.set(xlabel="source (tokens)", ylabel="score", ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    save(figure, path)

@@ -234,6 +234,13 @@ def test_our_bars_are_shown_and_those_of_transformers_are_not(animals, tmp_path,
     ("arguments", "sentence"),
     [
         (["trian"], "there is no command 'trian'; did you mean 'train'?"),
+        (
+            ["classify", "my letters", "model.dim=8"],
+            "there is no command 'classify', which is a recipe; did you mean `longspan train classify "
+            "'data.path=my letters' model.dim=8`?",
+        ),
+        (["ner", "data.path=x.conll"], "did you mean `longspan train ner data.path=x.conll`?"),
+        (["clasify"], "there is no command 'clasify'; did you mean `longspan train classify`?"),
         (["train", "quikstart"], "did you mean 'quickstart'?"),
         (["train", "imdb"], "recipe 'imdb' expected data.path=FOLDER"),
         (["show", "aditive"], "did you mean 'additive'?"),

@@ -9,15 +9,16 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TextIO
 
 from longspan import tasks
 from longspan.cli import arena, benching, checking, explaining, flags, planning, reporting
 from longspan.cli.output import emit, stdout_for_results, width
-from longspan.errors import UserError, sentence_of, suggestion
+from longspan.errors import UserError, nearest, sentence_of, suggestion
 from longspan.machine import imports
 from longspan.machine.printing import printable
 from longspan.machine.session import quieten_transformers, use_fastest_exact_products
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             parser.error("expected a command first, then its options.")
         verb = arguments[0]
         if verb not in verbs:
-            raise UserError(f"there is no command {verb!r}; {suggestion(verb, verbs)}")
+            raise _no_command(arguments, verbs)
         # Intermixed, so that overrides may come before, between and after the flags.
         if not verbs[verb].get_default("may_have_more"):
             flags.check_names(arguments[1:], verbs[verb])
@@ -74,6 +75,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         print(f"longspan: {printable(sentence)}", file=sys.stderr)
         return 2
+
+
+def _no_command(arguments: Sequence[str], verbs: Collection[str]) -> UserError:
+    """The error for a first word that is no command: perhaps it is a recipe."""
+    from longspan.recipes import recipe_files
+
+    verb, *rest = arguments
+    recipe = nearest(verb, recipe_files.names())
+    if recipe is None or (recipe != verb and nearest(verb, verbs)):
+        return UserError(f"there is no command {verb!r}; {suggestion(verb, verbs)}")
+    if rest and not rest[0].startswith("-") and "=" not in rest[0]:
+        rest[0] = f"data.path={rest[0]}"
+    meant = shlex.join(["longspan", "train", recipe, *rest])
+    what = "which is a recipe; did" if recipe == verb else "did"
+    return UserError(f"there is no command {verb!r}{', ' if recipe == verb else '; '}{what} you mean `{meant}`?")
 
 
 def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:

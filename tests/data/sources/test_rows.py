@@ -212,6 +212,10 @@ def test_no_such_file_and_a_folder(tmp_path: Path) -> None:
     write(tmp_path / "reviews.csv", "")
     with pytest.raises(UserError, match=r"there is no file or folder .*reviews.cvs'; did you mean 'reviews.csv'"):
         rows(tmp_path / "reviews.cvs")
+    # Alike in the suffix alone.
+    write(tmp_path / "doc_037.txt", "")
+    with pytest.raises(UserError, match=r"there is no file or folder .*nosuch.txt'; check the path"):
+        rows(tmp_path / "nosuch.txt")
     with pytest.raises(UserError, match="check the path"):
         rows(tmp_path / "nowhere" / "a.csv")
     with pytest.raises(UserError, match="one sub-folder of text files per class"):

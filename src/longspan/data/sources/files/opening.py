@@ -18,7 +18,7 @@ from longspan.data.sources.files.decoding import binary_kind, decode, encoding_n
 from longspan.data.sources.files.encodings import AUTO, find_encoding, mark_of
 from longspan.data.sources.files.html import SUFFIXES as HTML
 from longspan.data.sources.files.html import html_text
-from longspan.errors import UserError, did_you_mean
+from longspan.errors import UserError, did_you_mean, nearest
 from longspan.machine.printing import printable
 
 COMPRESSED = {".gz": "gzip", ".xz": "xz", ".zst": "zstd", ".zip": "zip"}
@@ -36,7 +36,9 @@ def missing(path: Path) -> str:
         siblings = [entry.name for entry in path.parent.iterdir() if entry.name != path.name]
     except OSError:
         siblings = []
-    return f"there is no file or folder {str(path)!r}; {did_you_mean(path.name, siblings) or 'check the path.'}"
+    # Names of one kind of file are alike in their ends alone.
+    alike = [name for name in siblings if nearest(path.stem, [Path(name).stem])]
+    return f"there is no file or folder {str(path)!r}; {did_you_mean(path.name, alike) or 'check the path.'}"
 
 
 def expand(path: Path | str) -> Path:

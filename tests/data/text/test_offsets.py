@@ -3,15 +3,17 @@
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
 
 from longspan.data.config import TRAINED_TOKENS, DataConfig
 from longspan.data.processor import Encoded
-from longspan.data.text.offsets import tokens_with_offsets
+from longspan.data.text.offsets import over_marks, tokens_with_offsets
 from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer, token_ids
 from longspan.errors import UserError
@@ -85,3 +87,21 @@ def test_tokens_reach_over_marks_that_compose(tokens: str) -> None:
     np.testing.assert_array_equal(ids, other_ids)
     for (start, end), (first, last) in zip(places.tolist(), other_places.tolist(), strict=True):
         assert unicodedata.normalize("NFC", apart[first:last]) == composed[start:end]
+
+
+@pytest.mark.parametrize("tokens", ["words", "bpe", "pieces", "characters", "whitespace"])
+def test_offsets_of_a_saved_tokenizer_reach_over_marks_too(tokens: str, tmp_path: Path) -> None:
+    """transformers aligns a composed character to its letter; `over_marks` adds the rest, special tokens or not."""
+    text = "Andr\u00e9 in Z\u00fcrich, Vi\u1ec7t Nam"
+    build_tokenizer(DataConfig(tokens=tokens, vocab_size=400), [text, *TEXTS], end=True).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    apart = unicodedata.normalize("NFD", text)
+    for special in (False, True):
+        found, wanted = (
+            tokenizer(one, return_offsets_mapping=True, add_special_tokens=special)["offset_mapping"]
+            for one in (apart, text)
+        )
+        reached = over_marks(apart, np.array(found, np.int32))
+        assert [unicodedata.normalize("NFC", apart[start:end]) for start, end in reached.tolist()] == [
+            text[start:end] for start, end in wanted
+        ]

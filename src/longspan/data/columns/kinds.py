@@ -104,6 +104,11 @@ class Column(ABC):
         """Cell of a table for a value in memory, such as an image: by default the same."""
         return cell
 
+    def cells(self, values: Any) -> list[Any]:
+        """Cells of a column of arrow: by default Python's objects, which forget the types of numbers."""
+        found: list[Any] = values.to_pylist()
+        return found
+
     def cell(self, cells: Sequence[Any]) -> Any:
         """Input of `parse`, from the cells of its `sources`."""
         return cells[0]

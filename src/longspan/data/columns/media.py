@@ -34,12 +34,46 @@ class Media(File):
         found: list[str | None] = pc.struct_field(values, "path").to_pylist()
         return found
 
+    def cells(self, values: Any) -> list[Any]:
+        # An array, or the one in an object, as its type says what its whole numbers mean.
+        import pyarrow.types as types
+
+        kind, found = values.type, super().cells(values)
+        if not types.is_struct(kind):
+            number = _number(kind)
+            return found if number is None else [_array(cell, number) for cell in found]
+        number = next((_number(part.type) for part in kind if part.name == "array"), None)
+        if number is None:
+            return found
+        return [cell and {**cell, "array": _array(cell["array"], number)} for cell in found]
+
     def size(self, value: Any) -> int:
         return super().size(self.path_of(value)) if self.path_of(value) else self.stored(value)
 
     @abstractmethod
     def stored(self, value: Any) -> int:
         """Return the bytes of a value that is in memory."""
+
+
+def _number(kind: Any) -> Any:
+    """Return the type, as NumPy has it, of the whole numbers in lists of a type of arrow; None for other values."""
+    import pyarrow.types as types
+
+    kind = getattr(kind, "storage_type", kind)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = kind.value_type
+        return inner.to_pandas_dtype() if types.is_integer(inner) else _number(inner)
+    return None
+
+
+def _array(cell: Any, number: Any) -> Any:
+    """Return a list of numbers of a type as an array; the list, if its rows have different sizes."""
+    import numpy as np
+
+    try:
+        return None if cell is None else np.asarray(cell, number)
+    except (ValueError, TypeError):
+        return cell
 
 
 @dataclass(frozen=True)
@@ -75,6 +109,23 @@ class Recording(Media):
             "start": Value("float64"),
             "end": Value("float64"),
         }
+
+    def given(self, cell: Any) -> Any:
+        if isinstance(cell, Mapping):
+            return {**cell, "array": self.given(cell["array"])} if cell.get("array") is not None else cell
+        first = cell[0] if isinstance(cell, list | tuple) and cell else None
+        if not hasattr(cell, "dtype") and not hasattr(first, "dtype"):
+            return cell
+        import numpy as np
+
+        from longspan.models.hub.feature_extraction import scaled
+
+        # Before it becomes a list of Python's numbers, which say nothing about its type.
+        try:
+            found = scaled(np.asarray(cell))
+        except (ValueError, TypeError):
+            return cell
+        return cell if found is None else found
 
     def sources(self, name: str) -> Sequence[str]:
         return name, self.start, self.end

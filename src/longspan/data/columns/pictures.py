@@ -68,9 +68,10 @@ class Picture(Media):
                 raise self._bad_cell("an empty file")
             return {"path": None, "bytes": bytes(content)}
         if array is not None:
-            if not isinstance(array, list):
-                raise WrongColumn
             import numpy as np
+
+            if not isinstance(array, list | np.ndarray):
+                raise WrongColumn
 
             try:
                 return {"path": None, "bytes": _file(np.asarray(array))}

@@ -111,7 +111,11 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
         table = _table(data, what, schema)
         schema.check_present(f"the {what}", table.column_names)
         names = [name for name in schema.sources if name in table.column_names]
-        found = (row for batch in table.select(names).to_batches(_ROWS) for row in batch.to_pylist())
+        found = (
+            dict(zip(names, cells, strict=True))
+            for batch in table.select(names).to_batches(_ROWS)
+            for cells in zip(*(schema.cells(name, batch.column(name)) for name in names), strict=True)
+        )
     return (
         schema.row(
             {name: plain(schema.given(name, cell)) for name, cell in cells.items()},

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from datasets import Audio, ClassLabel, Dataset, Image, List, load_dataset, load_dataset_builder
 from datasets.exceptions import DatasetsError
 from datasets.packaged_modules.csv.csv import CsvConfig
@@ -322,10 +323,20 @@ def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Sou
         if isinstance(kind, Image | Audio):
             # As files: whoever reads them says what is wrong with one.
             dataset = dataset.cast_column(column, type(kind)(decode=False))
+    # Their whole numbers mean what their type says.
+    arrays = [column for column, kind in kinds.items() if not isinstance(kind, Image | Audio)]
+    typed = {
+        name: dataset.features.arrow_schema.field(name).type
+        for column in schema.of(Media)
+        if (name := schema.names[column.name]) in arrays
+    }
 
     def rows() -> Iterator[Row]:
         for number, row in enumerate(dataset.select_columns(used), 1):
             cells = {column: class_names(row[column], kind) for column, kind in kinds.items()}
+            cells |= {
+                column: schema.cells(column, pa.array([cells[column]], kind))[0] for column, kind in typed.items()
+            }
             yield schema.row(cells, f"{name}, row {number}", folder)
 
     return Source(name, [fingerprint(dataset), schema.facts, _files_named(schema, rows)], rows)

@@ -95,6 +95,12 @@ class Schema:
                 return column.given(cell)
         return cell
 
+    def cells(self, name: str, values: Any) -> list[Any]:
+        """Cells of a column of arrow, the source's column `name`."""
+        column = next((column for column in self.columns if self.names[column.name] == name), None)
+        found: list[Any] = values.to_pylist() if column is None else column.cells(values)
+        return found
+
     @property
     def joined(self) -> bool:
         """Whether the rows of a table are the lines of one document."""

@@ -396,7 +396,7 @@ def _read_parquet(path: Path, schema: Schema) -> Iterator[Row]:
         folder = Path.cwd() if is_copy(path) else path.parent
         try:
             for batch in file.iter_batches(batch_size=64, columns=names):
-                values = [_undecoded(batch.column(source)).to_pylist() for source in names]
+                values = [schema.cells(source, _undecoded(batch.column(source))) for source in names]
                 for cells in zip(*values, strict=True):
                     number += 1
                     cells_by_name = dict(zip(names, cells, strict=True))

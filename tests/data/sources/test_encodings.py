@@ -68,6 +68,52 @@ TEXTS = {
 }
 
 
+#: What stands for two encodings or more, which differ in a few letters.
+CLOSE = {
+    "A szőlőhegyen túl, a régi malom mögött lakott egy öregember, aki minden ősszel körtét árult.": (
+        "cp1250", "iso8859-2", "mac-latin2",
+    ),
+    "Žlutý kůň běžel přes louku k řece, kde ho čekal šťastný chlapec. Bylo už pozdě večer.": (
+        "cp1250", "iso8859-2", "mac-latin2",
+    ),
+    "Stará mať varila na piecke polievku, kým deti čítali rozprávky. Vonku padal ľahký dážď so snehom.": (
+        "cp1250", "iso8859-2", "mac-latin2",
+    ),
+    "Często śpię źle, gdy wieje wiatr. Książka leży na półce, a żółty kot goni myszy.": (
+        "cp1250", "iso8859-2", "mac-latin2",
+    ),
+    "Hüte dich vor bösen Füchsen, rief der Förster und schloß die Tür. Später fiel Schnee auf die Äcker.": (
+        "cp1252", "latin-1", "mac-roman",
+    ),
+    "Où est passée la clé du château? demanda le garçon, très fâché. Personne ne répondit à sa mère.": (
+        "cp1252", "latin-1", "mac-roman",
+    ),
+    "Não sei onde está o coração desta cidade, disse a avó. Amanhã virão os irmãos, três ou cinco.": (
+        "cp1252", "latin-1", "mac-roman",
+    ),
+    "Старый дом стоял на краю деревни. Никто не жил там уже много лет, кроме чёрной кошки.": (
+        "cp1251", "koi8-r", "mac-cyrillic", "iso8859-5",
+    ),
+    "Їжак ішов лісом, шукаючи гриби та ягоди. Його діти чекали вдома, під старою грушею.": (
+        "cp1251", "koi8-u", "mac-cyrillic",
+    ),
+    "Vėjas pūtė iš šiaurės, o vaikai žaidė kieme. Ąžuolas šlamėjo visą naktį.": ("cp1257",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "encoding"), [(text, name) for text, names in CLOSE.items() for name in names])
+def test_encodings_that_differ_in_few_letters(text: str, encoding: str) -> None:
+    content = text.encode(encoding)
+    found = find_encoding_of(content)
+    assert found is not None
+    assert content.decode(found) == text
+
+
+def test_names_from_several_languages_stay_western() -> None:
+    text = "Among those present: Jürgen Müller, José Muñoz, Søren Ångström, François Lefèvre and João Conceição. " * 2
+    assert find_encoding_of(text.encode("cp1252")) in ("cp1252", "latin-1")
+
+
 @pytest.mark.parametrize("encoding", TEXTS)
 def test_texts_in_many_languages(encoding: str) -> None:
     content = (TEXTS[encoding] * 3).encode(encoding)

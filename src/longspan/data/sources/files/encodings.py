@@ -3,14 +3,17 @@
 A byte order mark decides; then UTF-8, which other texts hardly ever are by accident. For everything else
 charset-normalizer (https://github.com/jawah/charset_normalizer) says how plausible the lines that are not ASCII look in
 each encoding in use, and in which language. As that is often only a line or two, Western European is preferred where
-nothing speaks against it. All of the file must then be text in the encoding found. It stays a guess, so the encoding
-found is reported, and `data.encoding` overrides it.
+nothing speaks against it. Where the letters of one language explain every character in another encoding, and those of
+none do in that one, the other is taken: it tells ISO 8859-2 from cp1250, and the encodings of old Macs. All of the file
+must then be text in the encoding found. It stays a guess, so the encoding found is reported, and `data.encoding`
+overrides it.
 """
 
 import codecs
 import functools
 import io
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO
@@ -38,6 +41,31 @@ _KNOWN = (
     "cp1252", "cp1250", "iso8859_2", "cp1251", "koi8_r", "cp1253", "iso8859_7", "cp1254", "cp1255", "cp1256", "cp932",
     "euc_jp", "gb18030", "big5", "cp949",
 )  # fmt: skip
+_LATIN, _CENTRAL, _CYRILLIC = (
+    "cp1252 mac_roman",
+    "cp1250 iso8859_2 mac_latin2",
+    "cp1251 koi8_r koi8_u iso8859_5 mac_cyrillic",
+)
+_LANGUAGES = {
+    _LATIN: (
+        "äöüß", "àâæçéèêëîïôœùûüÿ", "áéíñóúü", "àáâãçéêíóôõú", "àèéìíîòóù", "äåéö", "æåéøö", "áæðéíóöúýþ", "àçèéíïòóúü",
+        "äöõü", "áéíóú", "éëïö",
+    ),
+    _CENTRAL: (
+        "áéíóöőúüű", "áčďéěíňóřšťúůýž", "áäčďéíĺľňóôŕšťúýž", "ąćęłńóśźż", "ăâîşţ", "čćđšž", "äöüß",
+    ),
+    _CYRILLIC: (
+        "абвгдежзийклмнопрстуфхцчшщъыьэюяё", "абвгґдеєжзиіїйклмнопрстуфхцчшщьюя", "абвгдеёжзійклмнопрстуўфхцчшыьэюя",
+        "абвгдђежзијклљмнњопрстћуфхцчџш", "абвгдѓежзѕијклљмнњопрстќуфхцчџшѐѝ",
+    ),
+    "cp1253 iso8859_7": ("αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώϊϋΐΰ",),
+    "cp1254": ("çğıöşüâîûi\u0307",),
+    "cp1257": ("ąčęėįšųūž", "āčēģīķļņōŗšūž", "äöõüšž"),
+}  # fmt: skip
+"""Letters beyond ASCII of each language, by the encodings that its texts may be in."""
+_SIGNS = "\u00a0«»„“”‚‘’–—…•°§©®£€½¼¾²³×·¡¿\xad№™†"
+_ENOUGH = 5
+"""Number of letters beyond ASCII that are enough to go by the letters of languages."""
 _WIDE = ("utf_16_le", "utf_16_be")
 _MESS = 0.1
 """Maximum share of implausible characters, as charset-normalizer counts them."""
@@ -68,7 +96,8 @@ def find_encoding(opened: Opened) -> str | None:
         # In two bytes per character some pairs are UTF-8 by accident, among single bytes hardly any are.
         mixed = valid > 2 and valid > 0.2 * invalid
     sample = head if wide else _sample(opened)
-    for name in _candidates(sample, _WIDE if wide else _KNOWN):
+    names = _candidates(sample, _WIDE if wide else _KNOWN)
+    for name in names if wide else _by_letters(sample, names):
         name = _shortest(opened, name)
         if _decodes(opened, name) and not (not wide and mixed and len(sample.decode(name, "replace")) == len(sample)):
             return name
@@ -189,6 +218,56 @@ def _candidates(sample: bytes, known: tuple[str, ...]) -> list[str]:
             better = turkish and turkish[0].coherence >= max((match.coherence for match in western), default=0)
             names.insert(0, "cp1254" if better else "cp1252")
     return list(dict.fromkeys(names))
+
+
+def _by_letters(sample: bytes, names: list[str]) -> list[str]:
+    """Encodings in which the letters of one language explain all of a sample, if those of none do in the likeliest."""
+    shares = {name: _explained(sample, name, letters) for name, letters in _LETTERS.items()}
+    best = max(shares.values())
+    known = next(iter(names), "")
+    # Encodings of several bytes have no letters; half-width kana are what they make of others.
+    likeliest = 0.0 if not known or _halves(sample, known) > 0.2 else 1.0
+    if known in _LETTERS:
+        likeliest = _explained(sample, known, _LETTERS[known], least=0)
+    if best < 0.995 or likeliest >= 0.995:
+        return names
+    return [*(name for name, share in shares.items() if share == best), *names]
+
+
+_LETTERS = {name: languages for group, languages in _LANGUAGES.items() for name in group.split()}
+
+
+def _explained(sample: bytes, name: str, languages: tuple[str, ...], least: int = _ENOUGH) -> float:
+    """Largest share of the characters beyond ASCII that are letters of one of the languages, or signs between words.
+
+    It is 0 where fewer than `least` are letters, or the sample is not text in the encoding.
+    """
+    try:
+        text = sample.decode(name)
+    except UnicodeDecodeError:
+        return 0.0
+    total = letters_beyond = signs = 0
+    found: Counter[str] = Counter()
+    for before, character, after in zip(f" {text}", text, f"{text[1:]} ", strict=False):
+        if character.isascii():
+            continue
+        total += 1
+        letters_beyond += character.isalpha()
+        if character in _SIGNS:
+            signs += character in "’\xad" or not (before.isalpha() and after.isalpha())
+        # Other scripts do not mix with Latin letters.
+        elif character < "\u0370" or not any(beside.isascii() and beside.isalpha() for beside in (before, after)):
+            found[character.lower()] += 1
+    if letters_beyond < least:
+        return 0.0
+    of_language = max(sum(found[letter] for letter in letters) for letters in languages)
+    return (of_language + signs) / max(1, total)
+
+
+def _halves(sample: bytes, name: str) -> float:
+    """Share of half-width kana among the characters beyond ASCII."""
+    text = [character for character in sample.decode(name, "replace") if not character.isascii()]
+    return sum("\uff61" <= character <= "\uff9f" for character in text) / max(1, len(text))
 
 
 def _odd(sample: bytes, name: str) -> tuple[float, float]:

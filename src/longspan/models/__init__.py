@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.causal_lm import LongspanForCausalLM
@@ -31,7 +32,7 @@ from longspan.models.heads.recommendation import LongspanForRecommendation
 from longspan.models.heads.seq2seq import LongspanForSeq2SeqLM
 from longspan.models.heads.token_classification import LongspanForTokenClassification
 from longspan.models.hub.feature_extraction import LongspanFeatureExtractor
-from longspan.models.hub.image_processing import LongspanImageProcessor
+from longspan.models.hub.image_processing import LongspanImagePipeline, LongspanImageProcessor
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.states import MixerStates
 
@@ -48,6 +49,8 @@ AutoModelForQuestionAnswering.register(LongspanConfig, LongspanForQuestionAnswer
 AutoModelForSeq2SeqLM.register(LongspanConfig, LongspanForSeq2SeqLM)
 AutoModelForSequenceClassification.register(LongspanConfig, LongspanForSequenceClassification)
 AutoModelForTokenClassification.register(LongspanConfig, LongspanForTokenClassification)
+# For other models, it is transformers' own.
+PIPELINE_REGISTRY.supported_tasks["image-classification"]["impl"] = LongspanImagePipeline
 
 __all__ = [
     "LongspanConfig",

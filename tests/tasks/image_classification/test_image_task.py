@@ -1,5 +1,6 @@
 """Image classification, through the verbs, transformers' Auto classes, and its pipeline."""
 
+import base64
 import json
 import shutil
 from pathlib import Path
@@ -10,7 +11,13 @@ from datasets import ClassLabel, Dataset, Features
 from datasets import Image as ImageFeature
 from drawn_images import SHAPES, shape, write_shapes
 from PIL import Image
-from transformers import AutoImageProcessor, AutoModelForImageClassification, pipeline
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    ImageClassificationPipeline,
+    ViTImageProcessor,
+    pipeline,
+)
 
 import longspan
 from longspan import TrainedRun, UserError, compare, predict, train
@@ -59,6 +66,36 @@ def test_a_pipeline_says_what_predict_says(run: TrainedRun, shapes: Path) -> Non
 
 
 @pytest.mark.slow
+def test_a_pipeline_reads_transparent_and_deep_images_as_predict_does(run: TrainedRun, tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    alpha = Image.fromarray(random.integers(0, 256, (9, 10, 4), np.uint8))
+    deep = random.integers(0, 1 << 16, (9, 10)).astype(np.uint16)
+    for name, image in (
+        ("rgba.png", alpha),
+        ("la.png", alpha.convert("LA")),
+        ("palette.tiff", alpha.convert("PA")),
+        ("deep.png", Image.fromarray(deep)),
+        ("whole.tiff", Image.fromarray(deep.astype(np.int32))),
+        ("rgb.png", alpha.convert("RGB")),
+    ):
+        image.save(tmp_path / name)
+    files = sorted(map(str, tmp_path.iterdir()))
+    model = AutoModelForImageClassification.from_pretrained(run.folder)
+    classify = pipeline("image-classification", model=str(run.folder))
+    encoded = [base64.b64encode(Path(path).read_bytes()).decode() for path in files]
+    addresses = [f"data:image/png;base64,{content}" for content in encoded]
+    expected = [one.probabilities for one in predict(run.folder, files)]
+    assert len({tuple(one.values()) for one in expected if one}) > 2
+    for given in (files, encoded, addresses, [Image.open(path) for path in files]):
+        for told, one in zip(classify(given), expected, strict=True):
+            assert {each["label"]: pytest.approx(each["score"], abs=1e-5) for each in told} == one
+    # Other image processors get what transformers gives them.
+    other = ViTImageProcessor(size={"height": 9, "width": 10})
+    usual = ImageClassificationPipeline(model=model, image_processor=other)
+    ours = pipeline("image-classification", model=model, image_processor=other)
+    assert (usual.preprocess(files[0])["pixel_values"] == ours.preprocess(files[0])["pixel_values"]).all()
+
+
 def test_a_folder_a_table_and_objects_in_memory_are_read_alike(run: TrainedRun, shapes: Path, tmp_path: Path) -> None:
     files = sorted(shapes.glob("*/*"))[:5]
     rows = "\n".join(str(path) for path in files)

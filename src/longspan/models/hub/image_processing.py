@@ -1,17 +1,24 @@
-"""The image processor of transformers' pipelines: `LongspanImageProcessor`."""
+"""Images in pipelines of transformers: `LongspanImageProcessor`, `LongspanImagePipeline`."""
 
+import base64
+import io
+import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
+from transformers import ImageClassificationPipeline
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.image_processing_utils import BaseImageProcessor
+from transformers.utils import logging
 
 from longspan.errors import check_choice
 from longspan.models.embeddings.patches import COORDINATES, PIXELS
 from longspan.ops.images import CHANNELS, ORDERS, image_of, pixels, sequence
 from longspan.options import Range, check_number
+
+logger = logging.get_logger(__name__)
 
 
 class LongspanImageProcessor(BaseImageProcessor):
@@ -56,3 +63,37 @@ class LongspanImageProcessor(BaseImageProcessor):
         lengths = np.array([len(places) for _, places in found])
         batch["attention_mask"] = (np.arange(longest) < lengths[:, None]).astype(np.int64)
         return BatchFeature(batch, tensor_type=return_tensors)
+
+
+class LongspanImagePipeline(ImageClassificationPipeline):
+    """The pipeline "image-classification", which gives `LongspanImageProcessor` images as they are in their file.
+
+    transformers' own converts them to RGB before. Transparent pixels show their colour, and images of 16 bits turn
+    white. Other image processors get what they always get.
+    """
+
+    def preprocess(self, image: Any, timeout: float | None = None) -> Any:
+        processor = self.image_processor
+        if isinstance(processor, LongspanImageProcessor) and isinstance(image, str | Image.Image):
+            opened = image if isinstance(image, Image.Image) else _opened(image)
+            if opened is not None:
+                image = pixels(opened, processor.colour, processor.max_side)
+        return super().preprocess(image, timeout)
+
+
+def _opened(source: str) -> Image.Image | None:
+    """Return the image in a file, or in base64; None for one at an address, which transformers fetches."""
+    if source.startswith(("http://", "https://")):
+        logger.warning_once(
+            "transformers converts images at addresses to RGB. If they are transparent or have 16 bits, save them, and "
+            "give their paths."
+        )
+        return None
+    # pathlib raises for base64, as the name is too long.
+    if os.path.isfile(source):  # noqa: PTH113
+        return Image.open(source)
+    try:
+        return Image.open(io.BytesIO(base64.b64decode(source.partition("base64,")[2] or source)))
+    except (ValueError, OSError):
+        # transformers says what is wrong.
+        return None

@@ -27,7 +27,7 @@ from longspan.tasks.recommendation.baselines.tfidf import Tfidf
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
-from longspan.tasks.recommendation.recorded import Recorded, read
+from longspan.tasks.recommendation.recorded import Recorded, read_recorded
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import recommendation_scores
 from longspan.tasks.recommendation.task import names_of
@@ -62,7 +62,7 @@ def main() -> None:
     arguments = parser.parse_args()
     data = recipes.load("news", arguments.settings).data
     assert isinstance(data, RecommendationData)
-    found = read(data)
+    found = read_recorded(data)
     shown = Impressions(labelled(found.splits[arguments.split]))
     training = Impressions(labelled(found.splits["train"]))
     candidates: dict[str, list[np.ndarray]] = {

@@ -15,7 +15,7 @@ from longspan.results.mistakes import MOST, Mistakes, excerpt
 from longspan.tasks.base.engine import PipelineTask
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.mistakes import class_errors, flag_errors, label_issues, number_errors
-from longspan.tasks.frame_labelling.report import mistakes as stretches
+from longspan.tasks.frame_labelling.task import worst_stretches
 from longspan.tasks.language_modelling.task import worst_passages
 from longspan.tasks.masked_words.task import worst_words
 
@@ -152,7 +152,7 @@ def test_stretches_of_recordings_have_their_times() -> None:
     right = [np.array([0, 1, 1, 1]), np.array([2, 2])]
     given = [np.array([0, 0, 0, 1]), np.array([2, 0])]
     frames: Any = SimpleNamespace(hop=0.5, middle=0.25)
-    found = stretches(right, given, recordings, NAMES, frames)
+    found = worst_stretches(right, given, recordings, NAMES, frames)
     assert [(one.where, one.expected, one.said, one.score) for one in found.worst] == [
         ("a.wav, 0.50 to 1.50 s", "dog", "cat", 1.0),
         ("b.wav, 0.50 to 1.00 s", "owl", "cat", 0.5),

@@ -29,7 +29,7 @@ class FastWeightsState(NamedTuple):
 
 
 class FastWeights(Pairwise):
-    """Keys, values and queries around a matrix per head, which `read` defines; one direction if causal, else two.
+    """Keys, values and queries around a matrix per head, which `retrieve` defines; one direction if causal, else two.
 
     What is read is normalised per head and gated: y_t = W_o concat_h(norm(o_t) ⊙ silu(W_g x_t)).
     """

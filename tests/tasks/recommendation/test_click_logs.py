@@ -11,7 +11,7 @@ from news_folders import named, news_row, settings, write_log
 from longspan.data.sources.splitting import deal
 from longspan.errors import UserError
 from longspan.tasks.recommendation import recorded as recorded_clicks
-from longspan.tasks.recommendation.recorded import Recorded, read
+from longspan.tasks.recommendation.recorded import Recorded, read_recorded
 
 
 def short(recorded: Recorded, split: str = "train") -> list[tuple[Any, ...]]:
@@ -22,7 +22,7 @@ def short(recorded: Recorded, split: str = "train") -> list[tuple[Any, ...]]:
 
 def test_rows_at_the_same_time_are_one_impression(tmp_path: Path) -> None:
     rows = [("u", "a", 1, 1), ("v", "b", 1, 1), ("u", "b", 0, 1), ("u", "c", 1, 2), ("u", "a", 0, 2), ("v", "c", 0, 3)]
-    found = read(settings(write_log(tmp_path / "log.csv", rows)))
+    found = read_recorded(settings(write_log(tmp_path / "log.csv", rows)))
     assert found.kind == "log"
     assert short(found) == [
         ("u", [], ["a", "b"], [1, 0]),
@@ -44,7 +44,7 @@ def test_rows_at_the_same_time_are_one_impression(tmp_path: Path) -> None:
 
 def test_without_times_each_row_is_one_and_all_other_clicks_count(tmp_path: Path) -> None:
     rows = [("u", "a", 1), ("u", "b", 0), ("v", "b", 1), ("u", "b", 1), ("u", "c", 0)]
-    found = read(settings(write_log(tmp_path / "log.csv", rows, "user,title,clicked")))
+    found = read_recorded(settings(write_log(tmp_path / "log.csv", rows, "user,title,clicked")))
     assert short(found) == [
         ("u", ["b"], ["a"], [1]),
         ("u", ["a"], ["b"], [0]),
@@ -67,7 +67,7 @@ def test_impressions_by_name_and_items_by_identifier(tmp_path: Path) -> None:
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read(settings(path))
+    found = read_recorded(settings(path))
     assert short(found) == [
         ("7", [], ["x", "y"], [1, 0]),
         ("7", ["x"], ["y"], [1]),
@@ -100,7 +100,7 @@ def test_histories_are_the_earlier_clicks_or_all_others_without_times(
         rows = [(f"u{random.integers(5)}", f"i{random.integers(9)}", random.integers(2), time) for time in some]
         header = "user,title,clicked,time" if timed else "user,title,clicked,when"
         files[split] = write_log(tmp_path / f"{split}.csv", rows, header)
-    found = read(settings(**{split: str(path) for split, path in files.items()}, history=history))
+    found = read_recorded(settings(**{split: str(path) for split, path in files.items()}, history=history))
     rows_of = {split: [line.split(",") for line in path.read_text().splitlines()[1:]] for split, path in files.items()}
     for split, own in rows_of.items():
         before = [] if split == "train" else [(-1, row) for row in rows_of["train"]]
@@ -126,7 +126,7 @@ def test_histories_are_the_earlier_clicks_or_all_others_without_times(
 def test_a_drawn_split_is_not_seen_in_training(tmp_path: Path) -> None:
     rows = [("u", f"item {number}", 1, number) for number in range(40)]
     path = write_log(tmp_path / "log.csv", rows)
-    found = read(settings(path, validation_fraction=0.2, test_fraction=0.1, history=0))
+    found = read_recorded(settings(path, validation_fraction=0.2, test_fraction=0.1, history=0))
     parts = {split: {row["candidates"][0] for row in named(found, split)} for split in found.splits}
     assert {split: len(part) for split, part in parts.items()} == {"train": 28, "validation": 8, "test": 4}
     for split, own in parts.items():
@@ -144,7 +144,8 @@ def test_copies_of_rows_stay_in_one_split(tmp_path: Path, header: str, capsys: p
         # Two names make two impressions of a time.
         rows = [(*row, f"{row[3]}{name}") for row, name in zip(rows, "ab" * 40, strict=True)]
         header += ",impression"
-    found = read(settings(write_log(tmp_path / "log.csv", rows, header), validation_fraction=0.2, test_fraction=0.1))
+    log = write_log(tmp_path / "log.csv", rows, header)
+    found = read_recorded(settings(log, validation_fraction=0.2, test_fraction=0.1))
     shown = {split: {(row["user"], *row["candidates"]) for row in named(found, split)} for split in found.splits}
     assert {split: len(rows) for split, rows in found.splits.items()} == {"train": 56, "validation": 16, "test": 8}
     assert {split: len(rows) for split, rows in shown.items()} == {"train": 28, "validation": 8, "test": 4}
@@ -155,7 +156,7 @@ def test_copies_of_rows_stay_in_one_split(tmp_path: Path, header: str, capsys: p
 
 def test_without_copies_splits_are_drawn_as_row_by_row(tmp_path: Path) -> None:
     log = write_log(tmp_path / "log.csv", [("u", f"t{n}", 1) for n in range(50)], "user,title,clicked")
-    found = read(settings(log, validation_fraction=0.2, test_fraction=0.1))
+    found = read_recorded(settings(log, validation_fraction=0.2, test_fraction=0.1))
     rows = deal(list(range(50)), {"validation": 0.2, "test": 0.1}, np.random.default_rng(0))
     for split, numbers in rows.items():
         assert found.splits[split]["where"][:] == [f"log.csv, row {number + 1}" for number in sorted(numbers)]
@@ -168,35 +169,35 @@ def test_text_without_header_as_dkn_has_it(tmp_path: Path) -> None:
         "test": '0\t"x\t0\t',
     }.items():
         (tmp_path / f"raw_{split}.txt").write_text(f"{line}\n")
-    found = read(settings(tmp_path, entities_column="4"))
+    found = read_recorded(settings(tmp_path, entities_column="4"))
     assert short(found, "test") == [("0", ["police find car"], ['"x'], [0])]
     assert found.catalogue["entities"][:] == [["331", "36136"], []]
     with pytest.raises(UserError, match=r"data.user_column and data.clicked_column must name two columns"):
-        read(settings(tmp_path, user_column="3"))
+        read_recorded(settings(tmp_path, user_column="3"))
 
 
 def test_items_from_a_table_of_news(tmp_path: Path) -> None:
     (tmp_path / "news.tsv").write_text("\n".join([news_row("N1", "One"), news_row("N2", "Two")]))
     path = write_log(tmp_path / "log.csv", [("u", "N2", 1), ("u", "N1", 0)], "user,item,clicked")
-    found = read(settings(path, news=str(tmp_path / "news.tsv")))
+    found = read_recorded(settings(path, news=str(tmp_path / "news.tsv")))
     assert found.catalogue["title"][:] == ["One", "Two"]
     assert short(found)[1] == ("u", ["N2"], ["N1"], [0])
     rows = [("u", "N8", 1, 1), ("u", "N2", 1, 2), ("u", "N9", 0, 2), ("u", "N1", 0, 3)]
     write_log(path, rows, "user,item,clicked,time")
-    found = read(settings(path, news=str(tmp_path / "news.tsv")))
+    found = read_recorded(settings(path, news=str(tmp_path / "news.tsv")))
     assert found.skipped == {"unknown candidates, clicked": 1, "unknown candidates without a click": 1}
     assert short(found) == [("u", [], ["N2"], [1]), ("u", ["N2"], ["N1"], [0])]
     write_log(path, rows[:1], "user,item,clicked,time")
     with pytest.raises(UserError, match=r"expected items of the table of news .* .first: 'N8' at log.csv, row 1"):
-        read(settings(path, news=str(tmp_path / "news.tsv")))
+        read_recorded(settings(path, news=str(tmp_path / "news.tsv")))
 
 
 def test_prediction_needs_no_clicks(tmp_path: Path) -> None:
     rows = [("u", "a", 1, 1), ("u", "b", "", 2), ("u", "c", "", 2)]
     path = write_log(tmp_path / "log.csv", rows)
-    assert short(read(settings(path), training=False))[1] == ("u", ["a"], ["b", "c"], [])
+    assert short(read_recorded(settings(path), training=False))[1] == ("u", ["a"], ["b", "c"], [])
     with pytest.raises(UserError, match="with no clicked in 2 rows"):
-        read(settings(path))
+        read_recorded(settings(path))
 
 
 @pytest.mark.parametrize(
@@ -218,9 +219,9 @@ def test_prediction_needs_no_clicks(tmp_path: Path) -> None:
 def test_bad_rows_of_logs(tmp_path: Path, rows: list[Any], sentence: str, skipped: str) -> None:
     path = write_log(tmp_path / "log.csv", rows)
     with pytest.raises(UserError, match=sentence) as error:
-        read(settings(path))
+        read_recorded(settings(path))
     assert str(error.value).count("data.skip_bad_rows=true") == 1
-    found = read(settings(path, skip_bad_rows=True))
+    found = read_recorded(settings(path, skip_bad_rows=True))
     assert found.skipped == {skipped: 1}
     assert len(found.splits["train"]) == len(rows) - 1
 
@@ -231,8 +232,8 @@ def test_an_identifier_of_two_items(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"row 2: the identifier of another item .'x' has another title at log.csv, row 1"
     ):
-        read(settings(path))
-    found = read(settings(path, skip_bad_rows=True))
+        read_recorded(settings(path))
+    found = read_recorded(settings(path, skip_bad_rows=True))
     assert found.skipped == {"the identifier of another item": 1}
     assert found.catalogue["title"][:] == ["a"]
 
@@ -240,22 +241,22 @@ def test_an_identifier_of_two_items(tmp_path: Path) -> None:
 def test_columns_that_are_not_there(tmp_path: Path) -> None:
     path = write_log(tmp_path / "log.csv", [("u", "a", 1, 5)], "user,title,clicked,times")
     with pytest.raises(UserError, match=r"expected a column 'tmes' in log.csv, .*; did you mean 'times'"):
-        read(settings(path, time_column="tmes"))
-    assert read(settings(path, time_column="times")).splits["train"]["time"][:] == [5.0]
+        read_recorded(settings(path, time_column="tmes"))
+    assert read_recorded(settings(path, time_column="times")).splits["train"]["time"][:] == [5.0]
     with pytest.raises(UserError, match=r"expected a column 'uesr' in log.csv"):
-        read(settings(path, user_column="uesr"))
+        read_recorded(settings(path, user_column="uesr"))
     (tmp_path / "log.csv").write_text("user,title,clicked\n")
     with pytest.raises(UserError, match="got an empty file"):
-        read(settings(path))
+        read_recorded(settings(path))
     with pytest.raises(UserError, match="expected an impression for each of the splits train, validation, got 1"):
-        read(settings(write_log(path, [("u", "a", 1, 5)]), validation_fraction=0.5))
+        read_recorded(settings(write_log(path, [("u", "a", 1, 5)]), validation_fraction=0.5))
 
 
 def test_data_sets_of_the_hub(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     for split, item in {"train": "a", "test": "b"}.items():
         write_log(tmp_path / "set" / f"{split}.csv", [("u", item, 1)], "user,title,clicked")
-    found = read(settings(f"hub:{tmp_path}/set"))
+    found = read_recorded(settings(f"hub:{tmp_path}/set"))
     assert short(found, "test") == [("u", ["a"], ["b"], [1])]
 
 
@@ -271,4 +272,4 @@ def test_data_sets_of_the_hub(tmp_path: Path) -> None:
 )
 def test_times(tmp_path: Path, text: str, seconds: float) -> None:
     path = write_log(tmp_path / "log.csv", [("u", "a", 1, text)])
-    assert read(settings(path)).splits["train"]["time"][:] == [seconds]
+    assert read_recorded(settings(path)).splits["train"]["time"][:] == [seconds]

@@ -31,7 +31,7 @@ from longspan.tasks.recommendation.counting import (
 from longspan.tasks.recommendation.items import Items, Names, title_tokenizer
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_logits, impression_parts
-from longspan.tasks.recommendation.recorded import Recorded, read
+from longspan.tasks.recommendation.recorded import Recorded, read_recorded
 from longspan.tasks.recommendation.samples import Impressions
 from longspan.tasks.recommendation.task import names_of
 from longspan.verbs.runs import load_run
@@ -39,7 +39,7 @@ from longspan.verbs.runs import load_run
 
 def counted(folder: Path) -> tuple[Recorded, Items, list[str], RecommendationData]:
     data = settings(folder)
-    found = read(data)
+    found = read_recorded(data)
     tokenizer = title_tokenizer(found, data)
     names = Names([], [], [], [], False, 0, found.known()["item"][:])
     return found, Items.encoded(found.catalogue, tokenizer, names, data), ordinary_tokens(tokenizer), data
@@ -71,7 +71,7 @@ def test_odds_and_words_are_those_counted_by_hand(tmp_path: Path) -> None:
     write_mind(tmp_path / "train", rows, news)
     write_mind(tmp_path / "dev", [behavior(1, history="N1", shown="N2-1 N9-0 N3-0")], [*news, news_row("N9", "Ahoy")])
     _, items, tokens, _ = counted(tmp_path)
-    ranker = count_clicks(tokens, items, Impressions(read(settings(tmp_path)).splits["train"]))
+    ranker = count_clicks(tokens, items, Impressions(read_recorded(settings(tmp_path)).splits["train"]))
     share = (3 + 1) / (6 + 2)
 
     def odds(clicked: int, shown: int) -> float:
@@ -87,7 +87,7 @@ def test_odds_and_words_are_those_counted_by_hand(tmp_path: Path) -> None:
     assert not any(ranker.idf[number[sign]] for sign in (",", "?") if sign in number)
     found = ranker.item_odds[items.known].tolist()
     expected = {"N1": odds(2, 2), "N2": odds(1, 2), "N3": odds(0, 2), "N9": 0.0}
-    catalogue = read(settings(tmp_path)).catalogue["item"][:]
+    catalogue = read_recorded(settings(tmp_path)).catalogue["item"][:]
     assert dict(zip(catalogue, found, strict=True)) == pytest.approx(expected, rel=1e-6)
 
 
@@ -160,7 +160,7 @@ def scales(parts: np.ndarray, clicked: np.ndarray, folder: Path) -> list[float]:
         for number, each in enumerate(clicked)
     ]
     write_mind(folder, rows, [news_row(f"N{number}", f"title {number}") for number in range(clicked.shape[1])])
-    shown = Impressions(read(settings(folder)).splits["train"])
+    shown = Impressions(read_recorded(settings(folder)).splits["train"])
     found: list[float] = best_scales(parts.astype(np.float32), shown).tolist()
     return found
 
@@ -258,7 +258,7 @@ def test_the_saved_model_scores_as_the_baseline_does(folder: Path, run: Path) ->
     model = loaded.model
     assert isinstance(model, LongspanForRecommendation)
     assert model.wide is not None
-    assert names_of(loaded).items == read(settings(folder)).known()["item"][:]
+    assert names_of(loaded).items == read_recorded(settings(folder)).known()["item"][:]
     found, items, tokens, data = counted(folder)
     ranker = count_clicks(tokens, items, Impressions(found.splits["train"]))
     for name, tensor in ranker.named_buffers():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from news_folders import settings
 
-from longspan.tasks.recommendation.recorded import Recorded, ragged, read
+from longspan.tasks.recommendation.recorded import Recorded, ragged, read_recorded
 from longspan.tasks.recommendation.scores import recommendation_scores
 
 
@@ -42,7 +42,7 @@ def test_the_best_auc_can_be_had(
     run_benchmark("recommendation.py", *given)
     assert "best possible" in capsys.readouterr().out
     best = json.loads((tmp_path / "best.json").read_text())["result"]["dev"]["auc"]
-    recorded = read(settings(tmp_path, history=0, entity_vectors=str(tmp_path)))
+    recorded = read_recorded(settings(tmp_path, history=0, entity_vectors=str(tmp_path)))
     found = auc_of_topics(recorded, -distance if distance else None)
     if distance:
         # That click's topic is all that the probabilities depend on.

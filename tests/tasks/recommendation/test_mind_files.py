@@ -15,7 +15,7 @@ from news_folders import NONE_UNKNOWN, TITLES, behavior, entity, named, news_row
 from longspan.data.sources.formats import tab_separated
 from longspan.errors import UserError
 from longspan.tasks.recommendation.options import RecommendationData
-from longspan.tasks.recommendation.recorded import ragged, read
+from longspan.tasks.recommendation.recorded import ragged, read_recorded
 
 
 def test_every_field(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_every_field(tmp_path: Path) -> None:
         behavior(1, "U13740", "N2 N1 N2", "N1-0 N2-1", "11/11/2019 9:05:58 AM"),
         behavior(2, "U91836", "", "N2-1", "11/15/2019 12:00:01 PM"),
     ]
-    found = read(settings(write_mind(tmp_path / "mind", shown, news)))
+    found = read_recorded(settings(write_mind(tmp_path / "mind", shown, news)))
     assert (found.kind, found.skipped, found.encodings) == ("mind", {}, {})
     assert found.catalogue.to_list() == [
         {"item": "N1", "title": 'A "quoted\' title', "abstract": 'About A "quoted\' title', "category": "sports",
@@ -59,7 +59,7 @@ def test_splits_by_their_folders(tmp_path: Path) -> None:
     )
     # As MIND's test split: without labels.
     write_mind(tmp_path / "MINDlarge_test", [behavior(1, "U3", "", "N2 N7")], [news_row("N2", "Two")])
-    found = read(settings(tmp_path))
+    found = read_recorded(settings(tmp_path))
     assert found.catalogue["item"][:] == ["N1", "N2", "N7"]
     assert found.catalogue[0]["abstract"] == "Found later"
     assert list(found.splits) == ["train", "validation", "test"]
@@ -69,18 +69,18 @@ def test_splits_by_their_folders(tmp_path: Path) -> None:
     ]
     assert [(row["candidates"], row["clicked"]) for row in named(found, "test")] == [(["N2", "N7"], [])]
     alone = {split: str(tmp_path / f"MINDsmall_{name}") for split, name in {"train": "train", "test": "dev"}.items()}
-    again = read(settings(**alone))
+    again = read_recorded(settings(**alone))
     assert list(again.splits) == ["train", "test"]
     assert named(again, "test") == named(found, "validation")
     write_mind(tmp_path / "MINDlarge_dev", [behavior(1)])
     with pytest.raises(UserError, match=r"one folder for the validation split .* 'MINDlarge_dev' and 'MINDsmall_dev'"):
-        read(settings(tmp_path))
+        read_recorded(settings(tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
 def test_tables_with_the_same_columns(tmp_path: Path, kind: str) -> None:
     shown = [behavior(1, "U1", "N1 N2", "N3-1 N4-0"), behavior(2, "U2", "", "N5-1")]
-    expected = read(settings(write_mind(tmp_path / "mind", shown)))
+    expected = read_recorded(settings(write_mind(tmp_path / "mind", shown)))
     folder = tmp_path / kind
     folder.mkdir()
     names = ["impression", "user", "time", "history", "candidates"]
@@ -99,7 +99,7 @@ def test_tables_with_the_same_columns(tmp_path: Path, kind: str) -> None:
             lines = [",".join(table[0]), *(",".join(json.dumps(cell).replace('\\"', '""') for cell in row.values())
                                            for row in table)]  # fmt: skip
             file.write_text("\n".join(lines))
-    found = read(settings(folder))
+    found = read_recorded(settings(folder))
     assert found.kind == "impressions"
     without = [{**row, "where": ""} for row in expected.splits["train"].to_list()]
     assert [{**row, "where": ""} for row in found.splits["train"].to_list()] == without
@@ -113,11 +113,11 @@ def test_files_by_any_name_compressed_and_in_other_encodings(tmp_path: Path) -> 
     content = (tmp_path / "news.tsv").read_text().encode("latin-1")
     (tmp_path / "news.tsv").unlink()
     (tmp_path / "items.tsv").write_bytes(content)
-    found = read(settings(tmp_path / "shown.tsv.gz", news=str(tmp_path / "items.tsv"), encoding="auto"))
+    found = read_recorded(settings(tmp_path / "shown.tsv.gz", news=str(tmp_path / "items.tsv"), encoding="auto"))
     assert found.kind == "mind"
     assert found.catalogue[0]["title"] == "é N1"
     with pytest.raises(UserError, match=r"expected a table of news, news.tsv, next to"):
-        read(settings(tmp_path / "shown.tsv.gz"))
+        read_recorded(settings(tmp_path / "shown.tsv.gz"))
 
 
 def test_many_rows_at_a_time_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_many_rows_at_a_time_are_the_same(tmp_path: Path, monkeypatch: pytest.Mo
              for n in range(1, 200)]  # fmt: skip
     folder = write_mind(tmp_path / "a", shown)
     monkeypatch.setattr(tab_separated, "_BLOCK", 1 << 11)
-    found = named(read(settings(folder, history=3)))
+    found = named(read_recorded(settings(folder, history=3)))
     for row, line in zip(found, shown, strict=True):
         number, user, _, history, candidates = line.split("\t")
         pairs = [pair.split("-") for pair in candidates.split()]
@@ -142,14 +142,14 @@ def test_many_rows_at_a_time_are_the_same(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_drawn_splits_and_ragged_columns(tmp_path: Path) -> None:
     folder = write_mind(tmp_path, [behavior(n, f"U{n}", "N1 " * (n % 3), "N2-1 " * n) for n in range(1, 21)])
-    found = read(RecommendationData(path=str(folder), test_fraction=0.2))
+    found = read_recorded(RecommendationData(path=str(folder), test_fraction=0.2))
     sizes = {split: len(rows) for split, rows in found.splits.items()}
     assert sizes == {"train": 14, "validation": 2, "test": 4}
     users = [row["user"] for rows in found.splits.values() for row in rows]
     assert len(set(users)) == 20
-    again = read(RecommendationData(path=str(folder), test_fraction=0.2))
+    again = read_recorded(RecommendationData(path=str(folder), test_fraction=0.2))
     assert again.splits["test"]["user"][:] == found.splits["test"]["user"][:]
-    other = read(RecommendationData(path=str(folder), test_fraction=0.2, split_seed=1))
+    other = read_recorded(RecommendationData(path=str(folder), test_fraction=0.2, split_seed=1))
     assert other.splits["test"]["user"][:] != found.splits["test"]["user"][:]
     for rows in found.splits.values():
         for name in ("history", "candidates", "clicked"):
@@ -168,7 +168,7 @@ def test_copies_of_impressions_stay_in_one_split(tmp_path: Path, capsys: pytest.
         for n in range(20)
     ]
     folder = write_mind(tmp_path / "all", shown)
-    found = read(RecommendationData(path=str(folder), validation_fraction=0.1, test_fraction=0.2))
+    found = read_recorded(RecommendationData(path=str(folder), validation_fraction=0.1, test_fraction=0.2))
     keys = {
         split: {(row["user"], tuple(row["history"]), tuple(row["candidates"])) for row in named(found, split)}
         for split in found.splits
@@ -180,17 +180,17 @@ def test_copies_of_impressions_stay_in_one_split(tmp_path: Path, capsys: pytest.
     assert told in capsys.readouterr().err
     write_mind(tmp_path / "both" / "train", shown)
     write_mind(tmp_path / "both" / "dev", [shown[3], shown[23], behavior(9, "U9")])
-    given = read(RecommendationData(path=str(tmp_path / "both")))
+    given = read_recorded(RecommendationData(path=str(tmp_path / "both")))
     assert given.duplicates == {"train": {"copies": 20}, "validation": {"copies": 1, "in_train": 2}}
     told = "2 of 3 impressions of the validation split are in the training split as well (the same user, time and"
     assert told in capsys.readouterr().err
 
 
 def test_a_known_catalogue_keeps_its_numbers(tmp_path: Path) -> None:
-    known = read(settings(write_mind(tmp_path / "a", [behavior(1)]))).catalogue
+    known = read_recorded(settings(write_mind(tmp_path / "a", [behavior(1)]))).catalogue
     rows = [news_row("N9", "New"), news_row("N3", TITLES["N3"])]
     folder = write_mind(tmp_path / "b", [behavior(1, history="N3", shown="N9 N3")], rows)
-    found = read(settings(folder), training=False, catalogue=known)
+    found = read_recorded(settings(folder), training=False, catalogue=known)
     assert found.catalogue["item"][:] == [*TITLES, "N9"]
     assert (found.splits["train"][0]["candidates"], found.splits["train"][0]["clicked"]) == ([5, 2], [])
 
@@ -219,10 +219,10 @@ def test_bad_rows(tmp_path: Path, row: str, more: dict[str, str], sentence: str,
     news = [news_row(item, title) for item, title in TITLES.items()]
     folder = write_mind(tmp_path, [behavior(1), row, behavior(3)], [*news, *more.values()])
     with pytest.raises(UserError, match=sentence) as error:
-        read(settings(folder))
+        read_recorded(settings(folder))
     assert str(error.value).count("data.skip_bad_rows=true") == 1
     assert str(error.value).endswith(".")
-    found = read(settings(folder, skip_bad_rows=True))
+    found = read_recorded(settings(folder, skip_bad_rows=True))
     ((said, count),) = found.skipped.items()
     assert said.startswith(reason)
     assert count == 1
@@ -247,7 +247,7 @@ def test_items_that_the_catalogue_lacks_are_left_out_and_counted(tmp_path: Path,
         lines = lines if kind == "csv" else [json.dumps(row) for row in table]
         (tmp_path / "behaviors.tsv").unlink()
         (tmp_path / f"behaviors.{kind}").write_text("\n".join(lines) + "\n")
-    found = read(settings(tmp_path, history=3))
+    found = read_recorded(settings(tmp_path, history=3))
     assert found.skipped == {
         "clicks on unknown items": 3,
         "unknown candidates without a click": 1,
@@ -260,59 +260,59 @@ def test_items_that_the_catalogue_lacks_are_left_out_and_counted(tmp_path: Path,
         [[], ["N3", "N4"], [1, 0], [], [], 0, 1],
     ]
     # Other splits keep what was shown without a known click; it is scored with neither kind.
-    found = read(settings(tmp_path), training=False)
+    found = read_recorded(settings(tmp_path), training=False)
     assert [row["clicked"] for row in found.splits["train"]] == [[1, 0], [0], [1, 0]]
     assert "no known clicked candidate" not in found.skipped
     write_mind(tmp_path / "none", [behavior(1, shown="N99-1 N4-0")])
     with pytest.raises(UserError, match=r"in news.tsv, got none of them .first: 'N99' at behaviors.tsv, line 1.; add"):
-        read(settings(tmp_path / "none"))
+        read_recorded(settings(tmp_path / "none"))
 
 
 def test_unknown_identifiers_that_end_like_labels(tmp_path: Path) -> None:
     news = [news_row(item, f"title {item}") for item in ("a", "b-17")]
     folder = write_mind(tmp_path, [behavior(1, history="", shown="b-17 c-1 c-18 a")], news)
-    row = named(read(settings(folder), training=False))[0]
+    row = named(read_recorded(settings(folder), training=False))[0]
     assert (row["candidates"], row["clicked"], row["unknown"]) == (["b-17", "a"], [], ["c-1", "c-18"])
 
 
 def test_evaluation_needs_no_clicks(tmp_path: Path) -> None:
     folder = write_mind(tmp_path, [behavior(1, shown="N3-0"), behavior(2, shown="N3 N4")])
-    found = read(settings(folder), training=False)
+    found = read_recorded(settings(folder), training=False)
     assert found.splits["train"]["clicked"][:] == [[0], []]
     assert found.popularity().sum() == 0
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected training data, got none"):
-        read(settings())
+        read_recorded(settings())
     with pytest.raises(UserError, match="expected training data, got only test data"):
-        read(settings(test=str(write_mind(tmp_path / "a", [behavior(1)]))))
+        read_recorded(settings(test=str(write_mind(tmp_path / "a", [behavior(1)]))))
     (tmp_path / "b").mkdir()
     with pytest.raises(UserError, match=r"expected news.tsv and behaviors.tsv in the folder"):
-        read(settings(tmp_path / "b"))
+        read_recorded(settings(tmp_path / "b"))
     with pytest.raises(UserError, match=r"data.test must be a file, or a folder with news.tsv and behaviors.tsv"):
-        read(settings(tmp_path / "a", test=str(tmp_path / "b")))
+        read_recorded(settings(tmp_path / "a", test=str(tmp_path / "b")))
     shutil.copy(tmp_path / "a" / "news.tsv", tmp_path / "a" / "news.txt")
     with pytest.raises(UserError, match="expected one file called news in the folder"):
-        read(settings(tmp_path / "a"))
+        read_recorded(settings(tmp_path / "a"))
     with pytest.raises(UserError, match=r"data.news must be a file"):
-        read(settings(tmp_path / "a", news=str(tmp_path)))
+        read_recorded(settings(tmp_path / "a", news=str(tmp_path)))
     (tmp_path / "log.csv").write_text("user,title,clicked\n1,a,1\n")
     with pytest.raises(UserError, match="either click logs or impressions for all splits"):
-        read(settings(tmp_path / "a", test=str(tmp_path / "log.csv")))
+        read_recorded(settings(tmp_path / "a", test=str(tmp_path / "log.csv")))
     (tmp_path / "users.csv").write_text("user,histroy\nU1,N1\n")
     with pytest.raises(UserError, match=r"expected impressions, .* got 'user', 'histroy'; did you mean 'history'\?"):
-        read(settings(tmp_path / "users.csv"))
+        read_recorded(settings(tmp_path / "users.csv"))
     with pytest.raises(UserError, match=r"expected data.clicked_column with a click log, got 'hit' with impressions"):
-        read(settings(tmp_path / "a" / "behaviors.tsv", clicked_column="hit"))
+        read_recorded(settings(tmp_path / "a" / "behaviors.tsv", clicked_column="hit"))
 
 
 def test_identifiers_that_end_like_labels(tmp_path: Path) -> None:
     news = [news_row(item, f"title {item}") for item in ("a-1", "a", "b-17")]
     folder = write_mind(tmp_path, [behavior(1, history="a-1 a", shown="a-1-1 b-17-0")], news)
-    assert named(read(settings(folder)))[0] | {"where": ""} == {
+    assert named(read_recorded(settings(folder)))[0] | {"where": ""} == {
         "impression": "1", "user": "U1", "time": 1573463158.0, "history": ["a-1", "a"], "candidates": ["a-1", "b-17"],
         "clicked": [1, 0], "where": "", **NONE_UNKNOWN,
     }  # fmt: skip
     write_mind(tmp_path, [behavior(1, history="", shown="b-17 b-17")], news)
-    assert named(read(settings(folder), training=False))[0]["candidates"] == ["b-17", "b-17"]
+    assert named(read_recorded(settings(folder), training=False))[0]["candidates"] == ["b-17", "b-17"]

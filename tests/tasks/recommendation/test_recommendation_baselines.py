@@ -11,7 +11,7 @@ from longspan.errors import UserError
 from longspan.tasks.base.task import Recipe, baselines_in
 from longspan.tasks.recommendation import baselines
 from longspan.tasks.recommendation.prediction import prediction_line, ranks_of
-from longspan.tasks.recommendation.recorded import Recorded, read
+from longspan.tasks.recommendation.recorded import Recorded, read_recorded
 from longspan.tasks.recommendation.samples import Impressions
 
 NAMES = baselines_in(baselines)
@@ -36,7 +36,7 @@ def scored(recorded: Recorded, name: str, split: str = "validation") -> list[flo
 
 
 def test_scores_of_each(tmp_path: Path) -> None:
-    recorded = read(settings(folder(tmp_path)))
+    recorded = read_recorded(settings(folder(tmp_path)))
     assert sorted(NAMES) == ["counts", "popular", "recent", "tfidf"]
     assert scored(recorded, "popular") == [0, 2, 0, 0, 2]
     two, three, four, five, one = scored(recorded, "recent")
@@ -52,7 +52,7 @@ def test_tfidf_is_the_cosine_with_the_mean_of_what_was_clicked(tmp_path: Path) -
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.metrics.pairwise import cosine_similarity
 
-    recorded = read(settings(folder(tmp_path)))
+    recorded = read_recorded(settings(folder(tmp_path)))
     titles = TfidfVectorizer(sublinear_tf=True).fit_transform(TITLES.values()).toarray()
     expected = cosine_similarity(titles[[0]], titles[[1, 2, 3, 4]])[0].tolist()
     expected += cosine_similarity(titles[[0, 1]].mean(0, keepdims=True), titles[[0]])[0].tolist()
@@ -85,7 +85,7 @@ def test_without_times_what_is_further_down_is_later(tmp_path: Path) -> None:
     files = {
         split: write_log(tmp_path / f"{split}.csv", rows, "user,title,clicked") for split in ("train", "validation")
     }
-    recorded = read(settings(**{split: str(path) for split, path in files.items()}))
+    recorded = read_recorded(settings(**{split: str(path) for split, path in files.items()}))
     a, b, c = scored(recorded, "recent")
     assert a < b < c
     # No title has a word of two letters.

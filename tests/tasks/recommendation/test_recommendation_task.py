@@ -19,7 +19,7 @@ from longspan.models import LongspanForRecommendation
 from longspan.results import TrainingResult
 from longspan.tasks.recommendation.items import Items, padded, ragged_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
-from longspan.tasks.recommendation.recorded import read
+from longspan.tasks.recommendation.recorded import read_recorded
 from longspan.tasks.recommendation.samples import Collator, Impressions, Samples, collate
 from longspan.tasks.recommendation.task import names_of
 from longspan.testing import check_task
@@ -79,7 +79,7 @@ def test_cut_titles_are_told(
 ) -> None:
     run = load_run(result.folder)
     data = settings(folder, max_length=2, keep=keep)
-    catalogue = read(settings(folder)).catalogue
+    catalogue = read_recorded(settings(folder)).catalogue
     whole = Items.encoded(catalogue, tokenizer_of(run.processor), names_of(run), settings(folder)).title
     assert "tokens that are read" not in capsys.readouterr().err
     cut = Items.encoded(catalogue, tokenizer_of(run.processor), names_of(run), data).title
@@ -129,7 +129,7 @@ def test_evaluate_counts_impressions_without_labels(
 
 @pytest.mark.parametrize("recommender", ["longspan", "npa"])
 def test_vectors_of_items_give_what_reading_them_anew_gives(folder: Path, recommender: str) -> None:
-    found = read(settings(folder))
+    found = read_recorded(settings(folder))
     recipe = recipes.load("news", [f"data.path={folder}", *SMALL[:4], f"model.recommender={recommender}"])
     if recommender == "npa":
         recipe = recipes.load("news", [f"data.path={folder}", "model.recommender=npa"])
@@ -149,7 +149,7 @@ def test_vectors_of_items_give_what_reading_them_anew_gives(folder: Path, recomm
 
 
 def test_samples_are_drawn_anew_in_each_epoch_and_the_same_each_time(folder: Path) -> None:
-    impressions = Impressions(read(settings(folder)).splits["train"])
+    impressions = Impressions(read_recorded(settings(folder)).splits["train"])
     samples = Samples(impressions, negatives=2, each=True, seed=3)
     first, again, later = samples[0, 5], samples[0, 5], samples[1, 5]
     assert first.candidates.tolist() == again.candidates.tolist()
@@ -167,7 +167,7 @@ def test_samples_are_drawn_anew_in_each_epoch_and_the_same_each_time(folder: Pat
 def test_clicks_of_a_log_without_times_are_told_from_what_else_the_user_was_shown(tmp_path: Path) -> None:
     rows = [("a", "one", 1), ("a", "two", 0), ("a", "three", 0), ("b", "four", 1), ("b", "two", 1)]
     log = write_log(tmp_path / "log.csv", rows, "user,title,clicked")
-    found = read(settings(train=str(log)))
+    found = read_recorded(settings(train=str(log)))
     impressions = Impressions(found.splits["train"])
     samples = Samples(impressions, negatives=4, each=True, seed=0)
     titles = found.catalogue["title"][:]
@@ -175,7 +175,7 @@ def test_clicks_of_a_log_without_times_are_told_from_what_else_the_user_was_show
     # b clicked on everything.
     assert samples.left_out == 2
     assert sorted(titles[number] for number in samples[0, 0].candidates) == ["one", "three", "two"]
-    only = read(settings(train=str(write_log(tmp_path / "only.csv", rows[3:], "user,title,clicked"))))
+    only = read_recorded(settings(train=str(write_log(tmp_path / "only.csv", rows[3:], "user,title,clicked"))))
     with pytest.raises(UserError, match="recommendation_loss"):
         Samples(Impressions(only.splits["train"]), negatives=4, each=True, seed=0)
 
@@ -193,7 +193,7 @@ def test_which_words_of_a_long_title_are_read(tmp_path: Path, keep: str, length:
 
 
 def test_a_batch_has_each_item_once(folder: Path) -> None:
-    found = read(settings(folder))
+    found = read_recorded(settings(folder))
     impressions = Impressions(found.splits["train"])
     shown = [impressions[row] for row in (0, 2)]
     batch, numbers = collate(shown, None)
@@ -208,7 +208,7 @@ def test_a_batch_has_each_item_once(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_share_without_samples_takes_part_in_the_step(result: TrainingResult, folder: Path) -> None:
     run = load_run(result.folder)
-    found = read(settings(folder))
+    found = read_recorded(settings(folder))
     items = Items.encoded(found.catalogue, tokenizer_of(run.processor), names_of(run), settings(folder))
     model = run.model.train()
     output = model(**Collator(items)([]))

@@ -172,7 +172,7 @@ def test_tokens_have_the_features_of_their_words(prepared: tuple[Any, Any]) -> N
     names = list(ready.config["id2label"].values())
     reader = WideChain(0, len(names), len(tokenizer))
     reader.spelling.copy_(spelling)
-    documents = crf.read(recipe.data)
+    documents = crf.read_documents(recipe.data)
     split = documents.loaded.splits["train"]
     wanted = crf._of_words(list(crf._sentences(split)), [], documents.names)
     found = crf._of_tokens(reader, begins, ready.splits["train"], False)
@@ -185,7 +185,7 @@ def test_tokens_have_the_features_of_their_words(prepared: tuple[Any, Any]) -> N
 
 def test_weights_without_a_fold_know_nothing_of_it(prepared: tuple[Any, Any]) -> None:
     recipe, _ = prepared
-    documents = crf.read(recipe.data)
+    documents = crf.read_documents(recipe.data)
     hashed = crf._of_words(list(crf._sentences(documents.loaded.splits["train"])), [], documents.names)
     folds = np.arange(len(hashed.sizes)) % FOLDS
     training = crf.HashedSentences(hashed.hashes, hashed.labels, hashed.sizes, folds)
@@ -222,8 +222,8 @@ def test_counts_alone_are_the_baseline(prepared: tuple[Any, Any], tmp_path: Path
     assert right / total == fitted.scores["validation"].accuracy
 
 
-def said(parts: torch.Tensor, labels: torch.Tensor, sizes: list[int]) -> combining.Said:
-    return combining.Said(parts, labels, torch.tensor(sizes), torch.arange(len(parts)), len(parts))
+def said(parts: torch.Tensor, labels: torch.Tensor, sizes: list[int]) -> combining.WordScores:
+    return combining.WordScores(parts, labels, torch.tensor(sizes), torch.arange(len(parts)), len(parts))
 
 
 def test_scales_have_the_highest_likelihood(prepared: tuple[Any, Any]) -> None:

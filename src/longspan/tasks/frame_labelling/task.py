@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -22,18 +23,18 @@ from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForAudioFrameClassification
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.limits import too_long
-from longspan.report import count
+from longspan.report import count, scores_table, share, table
 from longspan.results import Evaluation, Prediction
+from longspan.results.mistakes import Mistakes
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.classes import labels
 from longspan.tasks.base.engine import Pipeline
 from longspan.tasks.base.examples import Facts, ProcessedTask
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.frame_labelling import baselines, report
-from longspan.tasks.frame_labelling.explaining import frame_label
+from longspan.tasks.frame_labelling import baselines
 from longspan.tasks.frame_labelling.options import FrameData, PredictionOptions
-from longspan.tasks.frame_labelling.prediction import FramesPrediction, Segmenter
+from longspan.tasks.frame_labelling.prediction import FramesPrediction, Segmenter, frame_case
 from longspan.tasks.frame_labelling.processor import Counted, FrameProcessor
 from longspan.tasks.frame_labelling.scores import FrameScores, frame_scores
 from longspan.tasks.frame_labelling.smoothing import Smoother
@@ -124,7 +125,7 @@ class FramePipeline(Pipeline[None, None, FrameProcessor]):
             "data_summary": self.task.describe(encoded, config),
             "switch_penalty": penalty,
             "padding_fraction": padding_fraction(self.batches(sizes), sizes),
-            "mistakes": report.mistakes(gold, given, examples, labels(config), self.processor),
+            "mistakes": worst_stretches(gold, given, examples, labels(config), self.processor),
         }
 
 
@@ -226,7 +227,7 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData, FrameProcessor]):
     def case(self, run: FrameRun, row: Row, of: str, at: float | None) -> Case:
         (prediction,) = self.predict(run, [row])
         assert isinstance(prediction, FramesPrediction)
-        return frame_label(run, row, of, at, prediction)
+        return frame_case(run, row, of, at, prediction)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"rttm": FramesPrediction.to_rttm}
@@ -237,4 +238,53 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData, FrameProcessor]):
         return baselines_in(baselines)
 
     def evaluation_report(self, evaluation: Evaluation[FrameScores]) -> str:
-        return report.evaluation_report(self, evaluation)
+        scores, split, details = evaluation.scores, evaluation.split, evaluation.details
+        keys = ("precision", "recall", "f1")
+        classes = (
+            [name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_class.items()
+        )
+        edits = [count(float(getattr(scores, key))) for key in ("segments", "substitutions", "deletions", "insertions")]
+        parts = [
+            self.data_table({split: details["data_summary"]}),
+            f"penalty of changes of the label: {details['switch_penalty']:g} nats, chosen on the validation split",
+            scores_table({split: scores}),
+            table(["segments", "substitutions", "deletions", "insertions"], [edits]),
+            table(["label", "precision", "recall", "F1", "frames"], classes),
+            f"written to {evaluation.folder}",
+        ]
+        return "\n\n".join(parts)
+
+
+def worst_stretches(
+    right: Sequence[np.ndarray],
+    given: Sequence[np.ndarray],
+    recordings: Dataset,
+    names: Sequence[str],
+    processor: FrameProcessor,
+) -> Mistakes:
+    """Return the stretches of recordings with one wrong label in place of another, the longest first.
+
+    Args:
+        right: The right classes of the frames of each recording, (t,).
+        given: The model's, likewise.
+        recordings: They have `where`.
+        names: The classes.
+        processor: Says where frames are.
+    """
+    found: list[tuple[int, int, int]] = []
+    for number, (gold, said) in enumerate(zip(right, given, strict=True)):
+        changes = np.flatnonzero((np.diff(gold) != 0) | (np.diff(said) != 0)) + 1
+        stretches = pairwise([0, *changes.tolist(), len(gold)])
+        found += [(number, begin, end) for begin, end in stretches if begin < end and gold[begin] != said[begin]]
+    lead = processor.middle - processor.hop / 2
+
+    def tell(one: int) -> dict[str, str]:
+        number, begin, end = found[one]
+        start, stop = (max(0.0, frame * processor.hop + lead) for frame in (begin, end))
+        return {
+            "where": f"{recordings[number]['where']}, {start:.2f} to {stop:.2f} s",
+            "expected": names[int(right[number][begin])],
+            "said": names[int(given[number][begin])],
+        }
+
+    return Mistakes.ranked("seconds", [(end - begin) * processor.hop for _, begin, end in found], tell)

@@ -153,7 +153,7 @@ def _outputs(
 ) -> np.ndarray:
     starts, items = impressions.candidates.offsets, vectors if isinstance(vectors, Items) else vectors.items
 
-    def own() -> Tensor:
+    def own_scores() -> Tensor:
         result = torch.zeros(int(starts[-1]), *([2] if name == "parts" else []))
         batches = scoring_batches(impressions.sizes.tolist(), batch_size, batch_clicks)
         mine = batches[processes.rank() :: processes.count()]
@@ -172,7 +172,7 @@ def _outputs(
                 after_batch()
         return result
 
-    found: np.ndarray = computed_together(model, own).numpy()
+    found: np.ndarray = computed_together(model, own_scores).numpy()
     return found
 
 

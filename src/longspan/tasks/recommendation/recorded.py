@@ -34,9 +34,9 @@ from longspan.tasks.recommendation.columns import log_columns
 from longspan.tasks.recommendation.impressions import FEATURES, read_impressions, rows_in
 from longspan.tasks.recommendation.options import RecommendationData
 from longspan.tasks.recommendation.ragged import Ragged, as_lists, last, offsets_of, ragged
-from longspan.tasks.recommendation.source_files import HUB, Found, Kind, find_recorded, plain, table_schema
+from longspan.tasks.recommendation.source_files import HUB, FoundFiles, Kind, find_recorded, plain, table_schema
 
-__all__ = ["Kind", "Ragged", "Recorded", "ragged", "read"]
+__all__ = ["Kind", "Ragged", "Recorded", "ragged", "read_recorded"]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Recorded:
         return np.bincount(items.values[told][clicked.values == 1], minlength=len(self.catalogue))
 
 
-def read(
+def read_recorded(
     data: RecommendationData, *, training: bool = True, candidates: bool = True, catalogue: Dataset | None = None
 ) -> Recorded:
     """Read and split what was recorded.
@@ -145,7 +145,7 @@ def read(
 
 
 def _read_log(
-    found: Found,
+    found: FoundFiles,
     data: RecommendationData,
     known: Dataset | None,
     counts: Counts,
@@ -228,7 +228,7 @@ def impressions_of(
         UserError: The catalogue lacks all items; or the rows of a user are not in the order of time, or some lack a
             time, and `skip_bad_rows` is not set.
     """
-    log = _read(logs, data, catalogue, counts)
+    log = _read_logs(logs, data, catalogue, counts)
     group_split = _drawn_groups(log, drawn, data.split_seed)
     facts: list[Any] = ["log", [(split, fingerprint(rows)) for split, rows in logs.items()], fingerprint(catalogue)]
     facts += [drawn, data.split_seed, data.history, data.skip_bad_rows, _HISTORIES]
@@ -275,7 +275,7 @@ class _Log:
         return first
 
 
-def _read(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Dataset, counts: Counts) -> _Log:
+def _read_logs(logs: Mapping[str, Dataset], data: RecommendationData, catalogue: Dataset, counts: Counts) -> _Log:
     names = ["user", "item", "clicked", "time", "impression", "where"] + ([] if data.news else ["title"])
     splits = [split for split in SPLITS if split in logs]
     table = pa.concat_tables([logs[split].select_columns(names).with_format("arrow")[:] for split in splits])

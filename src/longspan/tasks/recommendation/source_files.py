@@ -48,7 +48,7 @@ class Location:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFiles:
     """Files to read.
 
     Attributes:
@@ -60,7 +60,7 @@ class Found:
     news: list[Path]
 
 
-def find_recorded(data: RecommendationData, training: bool, *, news: bool = True) -> Found:
+def find_recorded(data: RecommendationData, training: bool, *, news: bool = True) -> FoundFiles:
     """Return the files that the settings name, after a look at the first lines of each.
 
     Args:
@@ -105,7 +105,7 @@ def find_recorded(data: RecommendationData, training: bool, *, news: bool = True
             f"expected data.clicked_column with a click log, got {data.clicked_column!r} with impressions, whose "
             "candidates say what was clicked, as in N1-1 N2-0; leave it out."
         )
-    return Found(splits, _news(data, splits, needed=news))
+    return FoundFiles(splits, _news(data, splits, needed=news))
 
 
 def is_headed(path: Path, data: RecommendationData, names: Iterable[str]) -> bool:

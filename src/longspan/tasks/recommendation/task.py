@@ -12,24 +12,27 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 from datasets import Dataset
+from jaxtyping import Bool, Float
+from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
-from longspan.data.processor import json_object
+from longspan.data.processor import Places, json_object
 from longspan.data.sources.announcements import note
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.in_memory import settings_for
 from longspan.data.sources.loading import Splits
 from longspan.data.text.processor import TextProcessor
-from longspan.errors import UserError
+from longspan.errors import UserError, check_choice
 from longspan.errors.hints import matches
+from longspan.explanations.question import InputSequence, LayerWeights, Question
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
 from longspan.report import count, share, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation
 from longspan.results.outputs import write_json, write_text
-from longspan.tasks.base.case import Case, no_place
+from longspan.tasks.base.case import Case, Target, no_place
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
 from longspan.tasks.base.task import Baseline, Counted, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.recommendation import baselines, report
@@ -37,12 +40,12 @@ from longspan.tasks.recommendation.baselines.counts import Counts
 from longspan.tasks.recommendation.columns import impression_columns
 from longspan.tasks.recommendation.counting import aucs_of_parts, combined, compared
 from longspan.tasks.recommendation.entities import read_entity_vectors
-from longspan.tasks.recommendation.explaining import ranked_item
+from longspan.tasks.recommendation.impressions import FEATURES
 from longspan.tasks.recommendation.items import Items, Names, PreparedItems, read_by, title_tokenizer
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.prediction import TOGETHER, RankedPrediction, ranked
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
-from longspan.tasks.recommendation.recorded import Recorded, ragged, read
+from longspan.tasks.recommendation.recorded import Recorded, ragged, read_recorded
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores, auc_interval
 from longspan.tasks.recommendation.source_files import find_recorded
@@ -217,7 +220,7 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
         return impression_columns(data)
 
     def splits(self, data: RecommendationData) -> Splits:
-        found = read(data, training=False)
+        found = read_recorded(data, training=False)
         examples: dict[str, Any] = {name: Recommended(rows, found) for name, rows in found.splits.items()}
         return Splits(examples, found.skipped, found.encodings, found.duplicates)
 
@@ -237,8 +240,8 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
             )
             beside = find_recorded(own, training=False, news=False).news
             # Without a table of news of its own, a file speaks of what the model was trained with.
-            known = None if beside else read(data, training=False).catalogue
-            found = read(own, training=False, candidates=False, catalogue=known)
+            known = None if beside else read_recorded(data, training=False).catalogue
+            found = read_recorded(own, training=False, candidates=False, catalogue=known)
             skipped.update(found.skipped)
             for rows in found.splits.values():
                 for some in rows.iter(_READ):
@@ -255,7 +258,7 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
 
     def prepare(self, recipe: Recipe[RecommendationData, TrainingOptions]) -> PreparedItems:
         data = recipe.data
-        found = read(data)
+        found = read_recorded(data)
         made = self.configure(recipe.model, {})
         vectors = read_entity_vectors(data.entity_vectors, data.encoding) if data.entity_vectors else None
         counted = bool(recipe.model.get("wide"))
@@ -369,3 +372,85 @@ _FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "history": ("clicks before, mean", lambda mean: f"{mean:.1f}"),
     "longest": ("most", count),
 }
+
+
+@dataclass(frozen=True)
+class ClickQuestion(Question):
+    """A score of an item for a user, as a function of the clicks, whose vectors come first in `news_vectors`."""
+
+    @property
+    def real(self) -> Bool[Tensor, " t"]:
+        return self.batch["history_mask"][0].bool().cpu()
+
+    @property
+    def lengths(self) -> list[int]:
+        return [self.batch["history_mask"].shape[1]]
+
+    @torch.no_grad()
+    def weights(self) -> Iterator[LayerWeights]:
+        """Yield how much each click weighs in the mean that is the user, where there is such a mean."""
+        found = self.model(**self.batch, **self.settings).history_weights
+        if found is not None:
+            yield "user", "click", found.float().cpu()
+
+    def scaled(self, scales: Float[Tensor, "1 t"]) -> Tensor:
+        vectors = self.settings["news_vectors"]
+        every = torch.cat((scales[0], scales.new_ones(len(vectors) - scales.shape[1])))
+        return self.logits(news_vectors=vectors * every.view(-1, *[1] * (vectors.ndim - 1)))
+
+
+def ranked_item(run: Run, row: Row, of: str, prediction: RankedPrediction, items: Items, users: dict[str, int]) -> Case:
+    """Case of the score of an item for a user.
+
+    Args:
+        run: The run.
+        row: An impression.
+        of: The identifier or the title of one of its candidates; by default the one that is ranked first.
+        prediction: The ranking.
+        items: The catalogue as numbers.
+        users: Numbers of known users.
+
+    Raises:
+        UserError: See `Task.case`.
+    """
+    model, catalogue = run.model, row.values["catalogue"]
+    history = np.asarray(row.values["history"], np.int64)
+    if prediction.ranking is None or not len(history):
+        problem = prediction.error or "one without clicks"
+        raise UserError(f"{row.where}: expected a user with clicks to explain by, got {problem}; choose another row.")
+    names = [one["item"] for one in prediction.ranking]
+    titles = {one["title"]: one["item"] for one in prediction.ranking}
+    # Items may lack a title.
+    name = titles.get(of, of) if of else names[0]
+    check_choice("item", name, names)
+    wanted = names.index(name)
+    number = {item: place for place, item in enumerate(catalogue["item"][:])}
+    candidates = np.array([number[name] for name in names])
+    read = np.concatenate([history, candidates])
+    settings: dict[str, Any] = {name: each.to(model.device) for name, each in items.inputs(read).items()}
+    with torch.no_grad():
+        settings = {"news_vectors": model.encode_news(**settings)}
+    batch = {
+        "history": torch.arange(len(history)),
+        "history_mask": torch.ones(len(history), dtype=torch.long),
+        "candidates": torch.arange(len(history), len(read)),
+    }
+    shown = Impressions(Dataset.from_list([{name: row.values[name] for name in FEATURES}], features=FEATURES), users)
+    batch = {name: each.unsqueeze(0) for name, each in batch.items()} | {"user_ids": torch.from_numpy(shown.users)}
+    if model.wide is not None:
+        settings |= {name: each.to(model.device) for name, each in items.counted(read).items()}
+        batch["times"] = model.wide.ticks(shown.times)
+    batch = {name: each.to(model.device) for name, each in batch.items()}
+    asked = Target(
+        prediction.ranking[wanted]["title"] or names[wanted],
+        "logits",
+        lambda logits: logits[:, wanted],
+        lambda logits: logits.softmax(1)[:, wanted],
+    )
+    reads = (InputSequence("history_mask"),)
+    question = ClickQuestion(model, batch, asked.value, asked.share, reads, settings=settings, exact=True)
+    # People count clicks from 1, the oldest first.
+    first = np.arange(1, len(history) + 1)
+    clicked = catalogue.select_columns(["title"])[history]["title"]
+    places = Places("clicks", np.stack([first, first + 1], 1), names=list(clicked))
+    return Case(row.where, asked, question, places, prediction.to_dict())

@@ -25,7 +25,7 @@ _PRIOR = 5.0
 
 
 @dataclass(frozen=True)
-class Said:
+class WordScores:
     """Scores of the two parts of a model for words, sentence after sentence.
 
     Attributes:
@@ -61,7 +61,7 @@ class Said:
             start += len(batch)
 
 
-def said(model: LongspanForTokenClassification, examples: Dataset, parts: Tensor) -> Said:
+def word_scores(model: LongspanForTokenClassification, examples: Dataset, parts: Tensor) -> WordScores:
     """Scores of the parts of a model for the words of examples.
 
     Args:
@@ -83,11 +83,11 @@ def said(model: LongspanForTokenClassification, examples: Dataset, parts: Tensor
     changed = torch.nn.functional.pad((marks[:, 1:] != marks[:, :-1]).any(0), (1, 0), value=True)
     starts = changed[: len(tokens)].nonzero().squeeze(1)
     sizes = torch.diff(starts, append=torch.tensor([len(tokens)]))
-    return Said(parts[tokens], labels[tokens], sizes, tokens, len(ids))
+    return WordScores(parts[tokens], labels[tokens], sizes, tokens, len(ids))
 
 
 @torch.no_grad()
-def tags(model: LongspanForTokenClassification, words: Said, scales: Sequence[float] | Tensor) -> Tensor:
+def tags(model: LongspanForTokenClassification, words: WordScores, scales: Sequence[float] | Tensor) -> Tensor:
     """Return the numbers of the best labels, `(tokens,)`; those of tokens that do not begin words are 0."""
     found = torch.zeros(len(words.tokens), dtype=torch.long)
     scales = torch.as_tensor(scales, dtype=torch.float32)
@@ -96,7 +96,7 @@ def tags(model: LongspanForTokenClassification, words: Said, scales: Sequence[fl
     return torch.zeros(words.length, dtype=torch.long).index_copy(0, words.tokens, found)
 
 
-def best_scales(model: LongspanForTokenClassification, words: Said) -> Tensor:
+def best_scales(model: LongspanForTokenClassification, words: WordScores) -> Tensor:
     """Factors of the scores of both parts, `(2,)` float32, at least 0.
 
     They have the highest likelihood on labelled sentences, at most `_ENOUGH` of them, evenly spread. A penalty pulls
@@ -131,7 +131,7 @@ def best_scales(model: LongspanForTokenClassification, words: Said) -> Tensor:
 
 
 def _weighted(
-    model: LongspanForTokenClassification, words: Said, numbers: Tensor, lengths: Tensor, scales: Tensor
+    model: LongspanForTokenClassification, words: WordScores, numbers: Tensor, lengths: Tensor, scales: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Arguments of `longspan.ops.crf` for words in rows, by these scales."""
     parts = words.parts[numbers]

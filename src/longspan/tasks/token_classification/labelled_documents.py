@@ -40,7 +40,7 @@ def columns(data: TokenData, *, raw: bool = False) -> list[Column]:
     return [words, *feature, Sentences("sentences", "sentences_column"), labels]
 
 
-def read(data: TokenData) -> Documents:
+def read_documents(data: TokenData) -> Documents:
     """Read and split documents.
 
     Raises:

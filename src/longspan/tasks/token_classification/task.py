@@ -22,21 +22,29 @@ from longspan.data.text.words import WordEncoder, splitting
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits
-from longspan.report import count, table
+from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation
+from longspan.results.mistakes import Mistakes
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, check_outputs, predictions
 from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.token_classification import baselines, combining, labelled_documents, report
+from longspan.tasks.token_classification import baselines, combining, labelled_documents
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
-from longspan.tasks.token_classification.explaining import word_label
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
-from longspan.tasks.token_classification.prediction import Split, WordsPrediction, joined, spans_of, split_text
+from longspan.tasks.token_classification.prediction import (
+    Split,
+    WordsPrediction,
+    joined,
+    spans_of,
+    split_text,
+    word_case,
+)
 from longspan.tasks.token_classification.scores import TokenScores, token_scores
 from longspan.tasks.token_classification.trainer import (
     READ,
+    Sentence,
     TokenTrainer,
     in_parts,
     labelled,
@@ -130,7 +138,7 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
         if self.model.wide is None:
             sentences = labelled(encoded, outputs, names)
         else:
-            words = combining.said(self.model, encoded, outputs)
+            words = combining.word_scores(self.model, encoded, outputs)
             plain = self.config.head.label_scheme == "plain"
             sentences, compared = in_parts(self.model, encoded, words, names, plain=plain)
             details = {"parts": compared().to_dict()}
@@ -138,8 +146,8 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
         from longspan.report.confusion import confusion
 
         confusion(scores.confusion, scores.labels, folder / "confusion.png")
-        worst = report.mistakes(sentences, self.rows)
-        write_text(folder / "errors.txt", report.errors_text(worst))
+        worst = worst_words(sentences, self.rows)
+        write_text(folder / "errors.txt", errors_text(worst))
         return scores, {
             "data_summary": _summary(encoded, self.rows),
             "unit": self.data.unit,
@@ -176,7 +184,7 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
 
     def prepare(self, recipe: Recipe[TokenData, TrainingOptions]) -> Prepared:
         data = recipe.data
-        found = labelled_documents.read(data)
+        found = labelled_documents.read_documents(data)
         loaded, names = found.loaded, found.names
         training = loaded.splits["train"]
         words = [word for row in training["tokens"][:] for word in row]
@@ -232,7 +240,7 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
         pipeline: WordPipeline = self.pipeline(run)
         (prediction,) = predictions(pipeline, [row])
         assert isinstance(prediction, WordsPrediction)
-        return word_label(run, row, of, at, prediction, pipeline.reader)
+        return word_case(run, row, of, at, prediction, pipeline.reader)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"conll": WordsPrediction.to_columns}
@@ -260,7 +268,21 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
         return table(["split", "documents", "sentences", "words", "tokens", "longest", "windows"], rows, style)
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(self, evaluation)
+        scores = evaluation.scores
+        keys = ("precision", "recall", "f1")
+        types = (
+            [name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_type.items()
+        )
+        confused = ([str(label), str(given), count(float(number))] for label, given, number in scores.confused[:10])
+        parts = [
+            self.data_table({evaluation.split: evaluation.details["data_summary"]}),
+            f"read by {evaluation.details['unit']}",
+            scores_table({evaluation.split: scores}),
+            table(["label", "precision", "recall", "F1", "support"], types),
+            table(["label", "taken for", "words"], confused),
+            f"written to {evaluation.folder}",
+        ]
+        return "\n\n".join(parts)
 
 
 def _names(config: LongspanConfig) -> list[str]:
@@ -295,3 +317,33 @@ def _summary(tokens: Dataset, rows: Dataset) -> dict[str, Any]:
         "longest": int(lengths.max(initial=0)),
         "windows": len(tokens),
     }
+
+
+def worst_words(sentences: Sequence[Sentence], rows: Dataset) -> Mistakes:
+    """Return the sentences with the most wrong labels; their texts have words with a wrong label in brackets."""
+    errors = [sum(a != b for a, b in zip(each.gold, each.given, strict=True)) for each in sentences]
+
+    def tell(number: int) -> dict[str, str]:
+        sentence = sentences[number]
+        row = rows[sentence.document]
+        sizes = row["sentences"] or [len(row["tokens"])]
+        start = sum(sizes[: sentence.number])
+        words = row["tokens"][start : start + len(sentence.gold)]
+        labels = list(zip(words, sentence.gold, sentence.given, strict=True))
+        return {
+            "where": f"{row['where']}, sentence {sentence.number + 1}" if len(sizes) > 1 else row["where"],
+            "expected": " ".join(f"{word}/{gold}" for word, gold, given in labels if gold != given),
+            "said": " ".join(f"{word}/{given}" for word, gold, given in labels if gold != given),
+            "text": " ".join(word if gold == given else f"[{word}]" for word, gold, given in labels),
+        }
+
+    return Mistakes.ranked("wrong words", np.where(np.array(errors) > 0, errors, np.nan), tell)
+
+
+def errors_text(found: Mistakes) -> str:
+    """Return sentences with their errors for people."""
+    told = (
+        f"{one.where}: {one.score:.0f} wrong\n{one.text}\nright: {one.expected}\ngiven: {one.said}"
+        for one in found.worst
+    )
+    return "\n\n".join(told) + "\n"

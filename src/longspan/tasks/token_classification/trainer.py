@@ -52,7 +52,7 @@ class TokenTrainer(LengthTrainer[TokenScores]):
         if self.model.wide is None:
             sentences = labelled(dataset, self.outputs(dataset), self.names)
             return self.measured(sentences)
-        words = combining.said(self.model, dataset, self.outputs(dataset, "parts"))
+        words = combining.word_scores(self.model, dataset, self.outputs(dataset, "parts"))
         if dataset is self.eval_dataset:
             self.model.wide.scales.copy_(combining.best_scales(self.model, words))
         sentences, compare = in_parts(self.model, dataset, words, self.names, plain=self.plain)
@@ -67,7 +67,7 @@ class TokenTrainer(LengthTrainer[TokenScores]):
         if self.model.wide is None:
             super().rehearse(dataset)
             return
-        words = combining.said(self.model, dataset, self.outputs(dataset, "parts"))
+        words = combining.word_scores(self.model, dataset, self.outputs(dataset, "parts"))
         combining.best_scales(self.model, words)
         for scales in combining.ALONE.values():
             combining.tags(self.model, words, scales)
@@ -117,7 +117,7 @@ def parts_of(
 
 
 def in_parts(
-    model: Any, examples: Dataset, words: combining.Said, names: Sequence[str], *, plain: bool
+    model: Any, examples: Dataset, words: combining.WordScores, names: Sequence[str], *, plain: bool
 ) -> tuple[list["Sentence"], Callable[[], Parts]]:
     """Return the sentences of examples with the labels that a model gives them, and what compares its parts."""
     scales = {**combining.ALONE, BOTH: model.wide.scales.detach().float().cpu()}

@@ -54,7 +54,7 @@ class RecordingBaseline(Baseline[ClassificationScores]):
         """Yield models that were fitted on the training recordings."""
 
     def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
-        task, recordings = recipe.task, read(recipe)
+        task, recordings = recipe.task, read_recordings(recipe)
         assert isinstance(task, ClassTask)
         config, targets = recordings.config, recordings.targets
 
@@ -67,7 +67,7 @@ class RecordingBaseline(Baseline[ClassificationScores]):
         return Fitted(scores, best.chosen, best.parameters)
 
 
-def read(recipe: Recipe) -> Recordings:
+def read_recordings(recipe: Recipe) -> Recordings:
     """Return the recordings of a recipe. Raises UserError for whatever is wrong with them."""
     task, data = recipe.task, replace(recipe.data, features="mel")
     assert isinstance(task, ClassTask)

@@ -17,7 +17,7 @@ STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
 
 
 @dataclass(frozen=True)
-class Known:
+class LabelledGraph:
     """A recipe's graph, as a model reads it, and the labels of each split.
 
     Attributes:
@@ -37,7 +37,7 @@ class Known:
     classes: list[str]
 
     @classmethod
-    def of(cls, recipe: Recipe) -> "Known":
+    def of(cls, recipe: Recipe) -> "LabelledGraph":
         """Read the graph of a recipe. Raises UserError for whatever is wrong with it."""
         prepared: Any = recipe.task.prepare(recipe)
         inputs = prepared.inputs
@@ -67,7 +67,7 @@ class Known:
         return best[2]
 
 
-def regression(known: Known, features: Tensor, strength: float, seed: int) -> Tensor:
+def regression(known: LabelledGraph, features: Tensor, strength: float, seed: int) -> Tensor:
     """Return the logits (n, classes) of logistic regression that is fitted to the training nodes."""
     from sklearn.linear_model import LogisticRegression
 

@@ -7,7 +7,7 @@ import torch
 from longspan.ops.propagation import propagate
 from longspan.tasks.base.classes import ClassificationScores
 from longspan.tasks.base.task import Baseline, Fitted, Recipe
-from longspan.tasks.node_classification.baselines._nodes import Known
+from longspan.tasks.node_classification.baselines._nodes import LabelledGraph
 
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.99)
 """What validation chooses from as the share that neighbours have in a node's labels."""
@@ -21,7 +21,7 @@ class LabelPropagation(Baseline[ClassificationScores]):
     """
 
     def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
-        known = Known.of(recipe)
+        known = LabelledGraph.of(recipe)
         given = torch.zeros(len(known.features), len(known.classes))
         given[known.nodes["train"], known.labels["train"]] = 1
 

@@ -4,7 +4,7 @@ import functools
 
 from longspan.tasks.base.classes import ClassificationScores
 from longspan.tasks.base.task import Baseline, Fitted, Recipe
-from longspan.tasks.node_classification.baselines._nodes import STRENGTHS, Known, regression
+from longspan.tasks.node_classification.baselines._nodes import STRENGTHS, LabelledGraph, regression
 
 
 class Logistic(Baseline[ClassificationScores]):
@@ -13,7 +13,7 @@ class Logistic(Baseline[ClassificationScores]):
     packages = ("sklearn",)
 
     def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
-        known, seed = Known.of(recipe), recipe.training["seed"]
+        known, seed = LabelledGraph.of(recipe), recipe.training["seed"]
         size = (known.features.shape[1] + 1) * len(known.classes)
         return known.best(
             ({"C": strength}, size, functools.partial(regression, known, known.features, strength, seed))

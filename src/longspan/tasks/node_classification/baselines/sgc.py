@@ -5,7 +5,7 @@ import functools
 from longspan.ops.propagation import propagate
 from longspan.tasks.base.classes import ClassificationScores
 from longspan.tasks.base.task import Baseline, Fitted, Recipe
-from longspan.tasks.node_classification.baselines._nodes import STRENGTHS, Known, regression
+from longspan.tasks.node_classification.baselines._nodes import STRENGTHS, LabelledGraph, regression
 
 HOPS = (1, 2, 3, 4)
 
@@ -19,7 +19,7 @@ class Sgc(Baseline[ClassificationScores]):
     packages = ("sklearn",)
 
     def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
-        known, seed = Known.of(recipe), recipe.training["seed"]
+        known, seed = LabelledGraph.of(recipe), recipe.training["seed"]
         size = (known.features.shape[1] + 1) * len(known.classes)
         averaged = {hops: propagate(known.features, known.source, known.target, hops) for hops in HOPS}
         return known.best(

@@ -10,7 +10,7 @@ import numpy as np
 from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 from longspan.tasks.recommendation.options import RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.ranking import measured
-from longspan.tasks.recommendation.recorded import Recorded, read
+from longspan.tasks.recommendation.recorded import Recorded, read_recorded
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores
 
@@ -37,7 +37,7 @@ class Ranking(Baseline[RecommendationScores]):
         """Learn from the training split, whose titles are read as `data` says."""
 
     def fit(self, recipe: Recipe[RecommendationData, TrainingOptions]) -> Fitted[RecommendationScores]:
-        recorded = read(recipe.data)
+        recorded = read_recorded(recipe.data)
         check_validation(recorded.splits)
         learned = self.scorer(recorded, Impressions(labelled(recorded.splits["train"])), recipe.data)
         popularity = recorded.popularity()

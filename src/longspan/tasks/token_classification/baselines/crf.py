@@ -21,7 +21,7 @@ from longspan.models.wide.classifier import fold_of
 from longspan.models.wide.word_features import characters_of, kinds_of_characters, lower_cases, word_features
 from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe, check_validation
 from longspan.tasks.token_classification.fitted_chain import HashedSentences, chosen, cross_fitted, paths
-from longspan.tasks.token_classification.labelled_documents import by_sentence, read
+from longspan.tasks.token_classification.labelled_documents import by_sentence, read_documents
 from longspan.tasks.token_classification.labels import to_iob2
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
 from longspan.tasks.token_classification.scores import TokenScores, token_scores
@@ -47,7 +47,7 @@ class Crf(Counts[TokenScores]):
     """
 
     def fit(self, recipe: Recipe[TokenData, TrainingOptions]) -> Fitted[TokenScores]:
-        documents = read(recipe.data)
+        documents = read_documents(recipe.data)
         splits = documents.loaded.splits
         check_validation(splits)
         names = documents.names

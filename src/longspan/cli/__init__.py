@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from longspan import tasks
-from longspan.cli import arena, benching, checking, explaining, flags, planning, reporting
+from longspan.cli import arena, benching, flags
 from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, nearest, sentence_of, suggestion
 from longspan.machine import imports
@@ -130,7 +130,15 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     )
     flags.add_consent(verb)
 
-    planning.add(add("plan", planning.run, "predict time and memory of a training run, without training"))
+    verb = add("plan", _plan, "predict time and memory of a training run, without training")
+    flags.add_recipe(verb)
+    told = "mixers to plan, separated by commas; A+B is a hybrid (default: the recipe's own, and softmax)"
+    verb.add_argument("--mixers", metavar="A,B,C", default="", help=told)
+    told = (
+        "maximum lengths to plan, separated by commas: values of data.max_length, or of the key that sets the length "
+        "in this task; A..B is A and its doublings up to B (default: the recipe's own, a half and a quarter of it)"
+    )
+    verb.add_argument("--lengths", metavar="N,N,N", default="", help=told)
 
     verb = add("train", _train, "train a model from a recipe")
     flags.add_recipe(verb)
@@ -157,10 +165,39 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     if used in ("", "evaluate"):
         flags.add_of_tasks(verb, {task: tasks.evaluation_options(task) for task in tasks.names()})
 
-    told = "say which parts of an example speak for what a model says about it, and check that"
-    explaining.add(add("explain", explaining.run, told))
+    verb = add(
+        "explain", _explain, "say which parts of an example speak for what a model says about it, and check that"
+    )
+    flags.add_run(verb)
+    flags.add_checkpoint(verb)
+    reads = (
+        "a file with the example, as `longspan predict` reads it, or - for standard input (default); also "
+        "data.KEY=VALUE: settings of the data that differ from training"
+    )
+    verb.add_argument("files", metavar="FILE", nargs="*", help=reads)
+    verb.add_argument("--row", metavar="N", type=int, help="number of the example, from 1, where there are several")
+    verb.add_argument("--class", metavar="C", dest="of", default="", help="what to explain (default: the prediction)")
+    place = (
+        "where a model says something about each part of an example: the number of a word, token, mask or part, from "
+        "1, or seconds of a recording (default: the first with the rarest prediction; of language models, the next "
+        "token)"
+    )
+    verb.add_argument("--at", metavar="N", type=float, help=place)
+    told = (
+        "removal (default): first-order effect of removing a part from all that others read; gradient: gradient times "
+        "input; occlusion: the example is read again without windows of it; weight: mean of the raw weights of mixers, "
+        "which are no explanation"
+    )
+    verb.add_argument("--method", metavar="M", default="removal", help=told)
+    verb.add_argument("--check", action="store_true", help="delete parts to see whether the prediction follows scores")
+    verb.add_argument(
+        "--out", metavar="FILE", type=Path, help="also write a page (.html), JSON (.json) or arrays (.npz)"
+    )
 
-    reporting.add(add("report", reporting.run, "write a report of a run or a comparison as one page of HTML"))
+    verb = add("report", _report, "write a report of a run or a comparison as one page of HTML")
+    verb.add_argument("run", metavar="RUN", type=Path, help="run folder, or the folder of a comparison")
+    flags.add_consent(verb)
+    verb.add_argument("--out", metavar="FILE", type=Path, help="page to write, .html (default: RUN/report.html)")
 
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
     flags.add_run(verb)
@@ -231,7 +268,18 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
     verb.add_argument("--minutes", metavar="N", type=float, default=0.0, help="deadline of each run, instead of epochs")
 
-    checking.add(add("check", checking.run, "check models of transformers: padding, causality, caches and more"))
+    verb = add("check", _check, "check models of transformers: padding, causality, caches and more")
+    verb.add_argument(
+        "models",
+        metavar="MODEL",
+        nargs="*",
+        help="model type of transformers such as mamba, class such as BertLMHeadModel, or folder with config.json",
+    )
+    told = "checks to run, separated by commas, such as cached-chunks,beams (default: all but compilation)"
+    verb.add_argument("--only", metavar="A,B,C", default="", help=told)
+    verb.add_argument("--compile", action="store_true", help="check torch.compile, too, which takes minutes")
+    verb.add_argument("--list", action="store_true", help="list the checks and end")
+    flags.add_consent(verb)
 
     arena.add(add("arena", arena.run, "compare mixers on tasks of the Long Range Arena, for the same time each"))
 
@@ -264,6 +312,19 @@ def _show(args: argparse.Namespace, out: TextIO) -> None:
 
     found, page = showing.show(args.name, width(out))
     emit(args, out, found, wrapped(page, width(out)))
+
+
+def _plan(args: argparse.Namespace, out: TextIO) -> None:
+    lengths = flags.lengths_of(args.lengths)
+    from longspan import plan
+    from longspan.report.forecast import forecast_summary
+    from longspan.report.wrapping import wrapped
+
+    quieten_transformers()
+    use_fastest_exact_products()
+    mixers = [name.strip() for name in args.mixers.split(",") if name.strip()]
+    found = plan(args.recipe, args.overrides, mixers=mixers, lengths=lengths)
+    emit(args, out, found.to_dict(), wrapped(forecast_summary(found), width(out)))
 
 
 def _train(args: argparse.Namespace, out: TextIO) -> None:
@@ -318,6 +379,48 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
     told = [run.task.evaluation_report(result), *parts.of_model(result.details, run.task.scores)]
     told += mistakes_summary(result)
     emit(args, out, result.to_dict(), "\n\n".join(told))
+
+
+def _explain(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan import explain
+    from longspan.report.explanation import SUFFIXES, explanation_summary
+    from longspan.results.outputs import check_file
+
+    if args.out is not None:
+        check_file(args.out, *SUFFIXES)
+    overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
+    files = [word for word in args.files if word not in overrides] or ["-"]
+    if len(files) > 1:
+        raise UserError(f"expected one file to explain an example of, got {len(files)}; name one, and its row.")
+    quieten_transformers()
+    use_fastest_exact_products()
+    found = explain(
+        args.run,
+        files,
+        row=args.row,
+        of=args.of,
+        at=args.at,
+        method=args.method,
+        check=args.check,
+        overrides=overrides,
+        stdin=sys.stdin.buffer,
+        **_checkpoint(args),
+    )
+    if args.out is not None:
+        found.save(args.out)
+    told = explanation_summary(found)
+    emit(args, out, found.to_dict(), told if args.out is None else f"{told}\n\nwritten to {args.out}")
+
+
+def _report(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan import write_report
+    from longspan.report.run_report import NAME, report_summary
+
+    quieten_transformers()
+    use_fastest_exact_products()
+    found = write_report(args.run, args.out)
+    path = args.run / NAME if args.out is None else args.out
+    emit(args, out, {**found.to_dict(), "written": str(path)}, f"{report_summary(found)}written to {path}")
 
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
@@ -402,3 +505,37 @@ def _compare(args: argparse.Namespace, out: TextIO) -> None:
     failed = len(errors) - errors.count(None)
     if failed:
         raise UserError(f"{failed} of {len(errors)} runs failed; the same command tries them again.")
+
+
+def _check(args: argparse.Namespace, out: TextIO) -> int:
+    """Run the verb. Returns the exit code, 1 where a check fails."""
+    if not args.models and not args.list:
+        raise UserError("expected a model to check, got none; name one, such as mamba.")
+    # Nothing is downloaded, kernels included. transformers reads this when it is imported.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    from longspan.report.checks import checks_list, checks_summary
+    from longspan.testing import check_model, model_checks
+
+    quieten_transformers()
+    if args.list:
+        emit(args, out, model_checks(), checks_list(model_checks(), width(out)))
+        return 0
+    only = [name.strip() for name in args.only.split(",") if name.strip()]
+    reports = []
+    try:
+        for model in args.models:
+
+            def show_progress(check: str, model: str = model) -> None:
+                if sys.stderr.isatty():
+                    print(f"\r\033[K{model}: {check}", end="", file=sys.stderr, flush=True)
+
+            try:
+                reports.append(check_model(model, only=only, compiled=args.compile, progress=show_progress))
+            finally:
+                if sys.stderr.isatty():
+                    print("\r\033[K", end="", file=sys.stderr, flush=True)
+    finally:
+        # After a mistake or an interrupt, those checked before.
+        if reports:
+            emit(args, out, [report.to_dict() for report in reports], checks_summary(reports))
+    return int(any(report.failed for report in reports))

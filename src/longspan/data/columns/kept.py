@@ -57,11 +57,11 @@ def class_flags(column: str, numbers: Mapping[str, int]) -> Carried:
 
 def _number(label: str, where: str, numbers: Mapping[str, int]) -> int:
     if label not in numbers:
-        raise UserError(f"{where}: expected a label that the model knows, got {shown(label)}; {_known(label, numbers)}")
+        raise UserError(f"{where}: expected a label that the model knows, got {shown(label)}; {_names(label, numbers)}")
     return numbers[label]
 
 
-def _known(label: str, numbers: Mapping[str, int]) -> str:
+def _names(label: str, numbers: Mapping[str, int]) -> str:
     """Return the nearest label, or the first ones, without those that may be documents."""
     names = list(filter(is_short, numbers))
     hint = suggestion(label, names) if is_short(label) else ""

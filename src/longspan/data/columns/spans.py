@@ -69,7 +69,7 @@ class Spans(Column):
             return f"answers to a question that has none ({len(spans['text'])} of them)"
         for text, start in zip(spans["text"], spans["start"], strict=True):
             if not whole.startswith(text, start):
-                places = " and ".join(map(str, _places(whole, text, 3)))
+                places = " and ".join(map(str, _occurrences(whole, text, 3)))
                 instead = f"it begins at {places}" if places else "the document does not have it"
                 return (
                     f"{_NOT_THERE} (expected its {len(text)} characters at character {start} of the {self.of}, but "
@@ -78,7 +78,7 @@ class Spans(Column):
         return ""
 
 
-def _places(whole: str, text: str, most: int) -> list[int]:
+def _occurrences(whole: str, text: str, most: int) -> list[int]:
     """Return the first places where a text occurs, at most `most`."""
     found: list[int] = []
     place = whole.find(text)

@@ -90,7 +90,7 @@ class GraphsProcessor(Processor):
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         number = {kind: place for place, kind in enumerate(self.types)}
-        return [self._one(*row, number, data) for row in zip(rows["nodes"], rows["edges"], strict=True)]
+        return [self._graph(*row, number, data) for row in zip(rows["nodes"], rows["edges"], strict=True)]
 
     def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
         first = np.arange(len(values["nodes"]))
@@ -99,7 +99,9 @@ class GraphsProcessor(Processor):
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
         return {"node_features": len(self.types), "place_features": self.walk_positions}
 
-    def _one(self, types: Sequence[str], flat: Sequence[float] | None, number: Mapping[str, int], data: Any) -> Encoded:
+    def _graph(
+        self, types: Sequence[str], flat: Sequence[float] | None, number: Mapping[str, int], data: Any
+    ) -> Encoded:
         ends = np.asarray(flat or [], np.float64)
         wrong = ends[(ends < 0) | (ends >= len(types)) | (ends != np.floor(ends))]
         if len(wrong):

@@ -73,7 +73,7 @@ def with_graph(data: GraphData, given: Any) -> GraphData:
             f"expected a graph as a path or a graph of networkx, got a value of type {type(given).__name__}; give one "
             "of them."
         )
-    return dataclasses.replace(data, path=str(kept(of_networkx(given, data))), edges="")
+    return dataclasses.replace(data, path=str(cached_copy(of_networkx(given, data))), edges="")
 
 
 def _refusal(path: Path) -> UserError:
@@ -128,7 +128,7 @@ def _planetoid(arrays: _Arrays, path: Path) -> RawGraph:
     features = Features.sparse(row, column, arrays["feature_value"], shape)
     edges = arrays["edges"].astype(np.int64).reshape(-1, 2)
     splits = {ours: arrays[theirs].astype(np.int64) for theirs, ours in SPLITS.items() if theirs in arrays}
-    return _made(path, shape[0], features, edges, arrays["label"], splits, None)
+    return _raw_graph(path, shape[0], features, edges, arrays["label"], splits, None)
 
 
 def _csr(arrays: _Arrays, path: Path) -> RawGraph:
@@ -141,7 +141,7 @@ def _csr(arrays: _Arrays, path: Path) -> RawGraph:
         features = Features.sparse(row, arrays["attr_indices"], arrays["attr_data"], shape)
     else:
         features = Features.dense(arrays["attr_matrix"])
-    return _made(path, nodes, features, edges, arrays["labels"], {}, None)
+    return _raw_graph(path, nodes, features, edges, arrays["labels"], {}, None)
 
 
 def _copy(arrays: _Arrays, path: Path) -> RawGraph:
@@ -154,7 +154,7 @@ def _copy(arrays: _Arrays, path: Path) -> RawGraph:
     return RawGraph(named(path), names, features, source, target, arrays["edge_features"], labels, splits, directed)
 
 
-def _made(
+def _raw_graph(
     path: Path,
     nodes: int,
     features: Features,
@@ -181,7 +181,7 @@ _LAYOUTS: dict[tuple[str, ...], Callable[[_Arrays, Path], RawGraph]] = {
 }
 
 
-def kept(graph: RawGraph) -> Path:
+def cached_copy(graph: RawGraph) -> Path:
     """Return the file with a copy of a graph that is in memory, writing it unless it is there."""
     arrays: dict[str, Any] = {
         "names": np.array(graph.names, dtype=np.str_),

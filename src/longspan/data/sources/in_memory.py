@@ -55,7 +55,7 @@ def settings_for(data: Any, columns: Sequence[Column], settings: Any) -> dict[st
     if is_path(data):
         return {"path": os.fspath(data)}
     if not isinstance(data, Mapping) or SPLIT_NAMES.keys().isdisjoint(data):
-        return {"path": str(_kept(data, columns, settings))}
+        return {"path": str(_cached_table(data, columns, settings))}
     if not isinstance(data, DatasetDict) and (others := [name for name in data if name not in SPLIT_NAMES]):
         raise UserError(f"expected splits called {', '.join(SPLIT_NAMES)}, got {others[0]!r} among them; rename it.")
     found: dict[str, str] = {}
@@ -66,7 +66,7 @@ def settings_for(data: Any, columns: Sequence[Column], settings: Any) -> dict[st
         split = SPLIT_NAMES[name]
         if split in found:
             raise UserError(f"expected one {split} split, got two, the second called {name!r}; join them.")
-        found[split] = os.fspath(part) if is_path(part) else str(_kept(part, columns, settings, split))
+        found[split] = os.fspath(part) if is_path(part) else str(_cached_table(part, columns, settings, split))
     return found
 
 
@@ -97,7 +97,7 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
     Raises:
         UserError: It is no table, or lacks a column: at once where that can be told.
     """
-    schema, what = schema_of(columns, settings), _what(data)
+    schema, what = schema_of(columns, settings), _name_of(data)
     if isinstance(data, Mapping) and SPLIT_NAMES.keys() & data.keys() and not set(schema.sources) & data.keys():
         splits = [name for name in data if name in SPLIT_NAMES]
         raise UserError(f"expected one table, got a dict with the splits {listed(splits)}; give one of its values.")
@@ -131,9 +131,9 @@ def named_row(name: str, number: int) -> str:
     return f"row {number} of {name}"
 
 
-def _kept(data: Any, columns: Sequence[Column], settings: Any, split: str = "") -> Path:
+def _cached_table(data: Any, columns: Sequence[Column], settings: Any, split: str = "") -> Path:
     """Return the file with a copy of a table, writing it unless it is there."""
-    what = _what(data)
+    what = _name_of(data)
     title = f"{split} {what}".strip()
     schema = schema_of(columns, settings)
     table = _table(data, title, schema)
@@ -158,7 +158,7 @@ def _kept(data: Any, columns: Sequence[Column], settings: Any, split: str = "") 
     return path
 
 
-def _what(data: Any) -> str:
+def _name_of(data: Any) -> str:
     """Name of data in messages."""
     kind = type(data).__name__
     return "pair" if _is_pair(data) else kind if kind in ("DataFrame", "Dataset", "Table", "list", "dict") else "data"
@@ -259,8 +259,8 @@ def _only_name(schema: Schema, what: str, *, target: bool) -> str:
     found = [column for column in schema.columns if column.target == target and (target or column.required)]
     if len(found) != 1 or not (found[0].alternative or len(schema.sources_of(found[0])) == 1):
         raise UserError(
-            f"expected a table with the columns {listed(schema.needed)}, got a {what} without names; give a DataFrame "
-            "or a dict of columns."
+            f"expected a table with the columns {listed(schema.required_names)}, got a {what} without names; give a "
+            "DataFrame or a dict of columns."
         )
     return schema.names[found[0].name]
 

@@ -108,7 +108,7 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
         return {"train": Source("the installed packages", facts, rows)}
     if config.path.startswith("hub:"):
         hub = find_hub(config.path.removeprefix("hub:"), schema)
-        return {split: _together(source, schema) for split, source in hub.items()}
+        return {split: _joined_rows(source, schema) for split, source in hub.items()}
     path = expand(config.path)
     if parallel_files(path, schema, "data.path") or not stat.S_ISDIR(examine(path, "data.path").st_mode):
         return {"train": _find_file(path, "data.path", schema)}
@@ -182,7 +182,7 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
         return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file, schema))
     rows = partial(read_table, path, schema)
     table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _files_named(schema, rows)]
-    return _together(Source(named(path), table, rows), schema)
+    return _joined_rows(Source(named(path), table, rows), schema)
 
 
 def _files(path: Path, found: Documents, schema: Schema) -> Source:
@@ -243,7 +243,7 @@ def _read_one(file: DocumentFile, schema: Schema) -> Iterator[Row]:
         yield row
 
 
-def _together(source: Source, schema: Schema) -> Source:
+def _joined_rows(source: Source, schema: Schema) -> Source:
     """Return a table whose rows about one thing are one row, if it has such."""
     if any(column.merges for column in schema.columns):
         return Source(source.name, [source.facts, "merged"], lambda: merged_rows(source.rows(), schema))

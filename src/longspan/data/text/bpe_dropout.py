@@ -65,7 +65,7 @@ class BpeDropout:
             return [int(one) for one in token_ids(self.tokenizer, [text])[0]]
         if len(self._words) > _MOST_WORDS:
             self._words = {}
-        kept = _Kept(random, self.rate)
+        kept = _KeepDraws(random, self.rate)
         found: list[int] = []
         for word in [text] if self._lookup is None else self._lookup.words(text, self._lowercase):
             pieces = self._words.get(word)
@@ -104,7 +104,7 @@ class BpeDropout:
                 return ids
 
 
-class _Kept(Iterator[bool]):
+class _KeepDraws(Iterator[bool]):
     """Draws whether each merge is kept, by the lengths of the runs of those that are.
 
     Attributes:

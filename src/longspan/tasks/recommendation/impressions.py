@@ -14,7 +14,7 @@ from datasets import Dataset, Features, List, Value
 from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.caching import cached, cached_tables, without_bad_rows
 from longspan.data.sources.files.addresses import named
-from longspan.data.sources.files.decoding import other
+from longspan.data.sources.files.decoding import detected_encoding
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.opening import encoding_of
 from longspan.data.sources.formats.schema import Schema, schema_of
@@ -125,7 +125,7 @@ def read_impressions(
         ["impressions", facts, fingerprint(catalogue), data.history, candidates],
         PACKAGE,
     )
-    if data.encoding == AUTO and path.suffix != ".parquet" and (found := other(encoding_of(path, AUTO))):
+    if data.encoding == AUTO and path.suffix != ".parquet" and (found := detected_encoding(encoding_of(path, AUTO))):
         counts.encodings[found] += len(rows)
     return _checked(rows, Source(named(path), facts, lambda: iter(())), schema, data, counts, news, clicks)
 

@@ -94,7 +94,7 @@ def mend(encoding: str) -> str:
     )
 
 
-def other(encoding: str) -> str:
+def detected_encoding(encoding: str) -> str:
     """Return an encoding that "auto" found as rows have it: empty if it is UTF-8."""
     return "" if encoding == "utf-8" else encoding.replace("_", "-")
 
@@ -133,7 +133,7 @@ def decode(content: bytes, encoding: str) -> tuple[str, str]:
     except UnicodeError as error:
         problem = broken(chosen) if encoding != AUTO or found else UNKNOWN
         raise NotText(getattr(error, "start", 0), problem) from None
-    return text, other(chosen) if encoding == AUTO else ""
+    return text, detected_encoding(chosen) if encoding == AUTO else ""
 
 
 @contextmanager

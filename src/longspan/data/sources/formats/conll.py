@@ -68,12 +68,12 @@ def read_conll(path: Path, schema: Schema) -> Iterator[Row]:
                 if _DOCUMENT.match(line):
                     marked = True
                     yield from document.end(schema, indices, path.parent)
-                    document.begin(number)
+                    document.start(number)
                 continue
             fields = _fields(line)
             if fields[0] == _START and not marked:
                 yield from document.end(schema, indices, path.parent)
-                document.begin(number)
+                document.start(number)
                 continue
             if universal and _NO_WORD.fullmatch(fields[0]):
                 continue
@@ -140,9 +140,9 @@ class _Document:
 
     def __init__(self, name: str) -> None:
         self.file = name
-        self.begin(0, marked=False)
+        self.start(0, marked=False)
 
-    def begin(self, line: int, *, marked: bool = True) -> None:
+    def start(self, line: int, *, marked: bool = True) -> None:
         self.line, self.marked = line, marked
         self.words: list[list[str]] = []
         self.sentences: list[int] = []

@@ -145,7 +145,7 @@ def list_texts(root: Path, files: Sequence[Listed], media: type[Media] | None = 
         UserError: No files found, or one cannot be read.
     """
     texts = [document_file(*file) for file in files if is_wanted(file, media)]
-    others = _others(files, media)
+    others = _unread_suffixes(files, media)
     if not texts:
         raise UserError(
             f"expected {_named(media)} in the folder {str(root)!r}, got {_described(others) or 'an empty folder'}; "
@@ -173,7 +173,7 @@ def _named(media: type[Media] | None) -> str:
     return "text files" if media is None else media.files
 
 
-def _others(files: Iterable[Listed], media: type[Media] | None) -> dict[str, int]:
+def _unread_suffixes(files: Iterable[Listed], media: type[Media] | None) -> dict[str, int]:
     return dict(Counter(suffix(Path(file.path)) for file in files if not is_wanted(file, media)))
 
 
@@ -235,7 +235,7 @@ def list_classes(root: Path, label_column: str, prefix: str = "", media: type[Me
         for file in list_files(folder, f"{prefix}{printable(folder.name)}/")
     ]
     found = [document_file(*file, label) for file, label in files if is_wanted(file, media)]
-    others = _others((file for file, _ in files), media)
+    others = _unread_suffixes((file for file, _ in files), media)
     if not found:
         got = _described(others) or "none"
         raise UserError(f"expected {_named(media)} in the sub-folders of {str(root)!r}, got {got}; add files.")

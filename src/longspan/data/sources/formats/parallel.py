@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
 
-from longspan.data.sources.files.decoding import open_text, other
+from longspan.data.sources.files.decoding import detected_encoding, open_text
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.opening import COMPRESSED, encoding_of, examine, expand, open_packed
 from longspan.data.sources.formats.schema import Row, Schema
@@ -70,7 +70,7 @@ def read_parallel(files: Sequence[Path], schema: Schema) -> Iterator[Row]:
     """
     names = [printable(file.name) for file in files]
     encodings = [encoding_of(file, schema.encoding) for file in files]
-    found = next(filter(None, map(other, encodings)), "") if schema.encoding == AUTO else ""
+    found = next(filter(None, map(detected_encoding, encodings)), "") if schema.encoding == AUTO else ""
     counts = [0] * len(files)
     with ExitStack() as stack:
         streams = [

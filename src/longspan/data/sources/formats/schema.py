@@ -80,7 +80,7 @@ class Schema:
         return [name for column in self.columns for name in self.sources_of(column)]
 
     @property
-    def needed(self) -> list[str]:
+    def required_names(self) -> list[str]:
         """The names of the required columns in the source, in order."""
         return [name for column in self.columns if column.required for name in self.sources_of(column)]
 

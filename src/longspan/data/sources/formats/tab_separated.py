@@ -67,7 +67,7 @@ def read_unquoted(path: Path, names: Sequence[str], encoding: str) -> Iterator[F
                 columns, problem = _decoded(batch, encoding)
                 some = pa.array(np.any([pc.binary_length(column).to_numpy() > 0 for column in columns], axis=0))
                 kept = pc.or_(some, pc.not_equal(problem, ""))
-                fields = Fields(dict(zip(names, columns, strict=True)), _places(name, lines), problem)
+                fields = Fields(dict(zip(names, columns, strict=True)), _line_names(name, lines), problem)
                 found += kept.true_count
                 yield _filter(fields, kept)
     except pa.ArrowInvalid as error:
@@ -84,7 +84,7 @@ def read_unquoted(path: Path, names: Sequence[str], encoding: str) -> Iterator[F
     if rest:
         problems = [f"{TABS} (expected {len(names)}, got {row.actual_columns})" for row in rest]
         empty = {column: pa.array([""] * len(rest), pa.string()) for column in names}
-        yield Fields(empty, _places(name, np.array([row.number for row in rest])), pa.array(problems))
+        yield Fields(empty, _line_names(name, np.array([row.number for row in rest])), pa.array(problems))
     elif not found:
         raise UserError(f"expected rows in {str(path)!r}, got an empty file; choose a file with data.")
 
@@ -143,7 +143,7 @@ def _text(cell: bytes) -> str | None:
         return None
 
 
-def _places(name: str, lines: np.ndarray) -> pa.Array:
+def _line_names(name: str, lines: np.ndarray) -> pa.Array:
     return pc.binary_join_element_wise(f"{name}, line", pa.array(lines).cast(pa.string()), " ")
 
 

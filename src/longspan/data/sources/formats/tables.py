@@ -21,11 +21,11 @@ from longspan.data.sources.files.decoding import (
     LONGEST_LINE,
     NotText,
     broken,
+    detected_encoding,
     encoding_name,
     is_damaged,
     mend,
     open_text,
-    other,
 )
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.opening import check_text, encoding_of, open_packed, packed_suffix, read_document
@@ -207,7 +207,7 @@ def _other_delimiter(path: Path, schema: Schema, delimiter: str) -> str:
     for separator, setting in _SETTINGS.items():
         rows = _first_rows(path, schema, separator)
         names = rows[0] if schema.header else [str(number) for number in range(1, len(rows[0]) + 1)]
-        known = all(needed in names for needed in schema.needed)
+        known = all(needed in names for needed in schema.required_names)
         alike = len(rows[0]) > 1 and len(set(map(len, rows))) == 1
         # Without the names, a single field in all rows says that it is not the separator.
         if separator != delimiter and alike and (known or len(first) < 2):
@@ -318,7 +318,7 @@ def _read_text(path: Path, schema: Schema, read: Callable[[Path, Schema], Iterat
         yield from read(path, schema)
         return
     found = encoding_of(path, schema.encoding)
-    encoding = other(found)
+    encoding = detected_encoding(found)
     for row in read(path, replace(schema, encoding=found)):
         yield row._replace(encoding=encoding)
 
@@ -344,7 +344,7 @@ def _read_json(path: Path, schema: Schema) -> Iterator[Row]:
             if value is None:
                 yield Row({}, where, problem)
                 continue
-            if not checked and not all(needed in value for needed in schema.needed):
+            if not checked and not all(needed in value for needed in schema.required_names):
                 # Only the first row reveals a wrong name; later ones may leave out a column.
                 schema.check_present(name, _json_columns(path, schema.encoding))
             checked = True

@@ -34,7 +34,7 @@ def read_tmx(path: Path, schema: Schema) -> Iterator[Row]:
             yield Row({}, where, problem)
             continue
         cells = {column: _of(unit, column) for column in schema.sources}
-        if not checked and any(cells[needed] is None for needed in schema.needed):
+        if not checked and any(cells[needed] is None for needed in schema.required_names):
             known = list(dict.fromkeys(language for each, _ in _units(path, name) for language in each))
             present = [column for column in schema.sources if _match(known, column) is not None]
             schema.check_present(name, list(dict.fromkeys([*known, *present])))
@@ -64,9 +64,9 @@ def _units(path: Path, name: str) -> Iterator[tuple[dict[str, str], str]]:
         with open_packed(path) as stream:
             while chunk := stream.read(_CHUNK):
                 reader.parser.Parse(chunk, False)
-                yield from reader.taken()
+                yield from reader.take_units()
             reader.parser.Parse(b"", True)
-            yield from reader.taken()
+            yield from reader.take_units()
     except expat.ExpatError as error:
         raise UserError(
             f"expected TMX, which is XML, in {name}, got an error at line {error.lineno}, column {error.offset + 1} "
@@ -92,7 +92,7 @@ class _Reader:
         self._parts: list[str] | None = None
         self._size = self._codes = 0
 
-    def taken(self) -> list[tuple[dict[str, str], str]]:
+    def take_units(self) -> list[tuple[dict[str, str], str]]:
         """Return the units that are complete, each once."""
         done, self._done = self._done, []
         return done

@@ -3,7 +3,6 @@
 from transformers import (
     AutoConfig,
     AutoFeatureExtractor,
-    AutoImageProcessor,
     AutoModel,
     AutoModelForAudioClassification,
     AutoModelForAudioFrameClassification,
@@ -16,6 +15,9 @@ from transformers import (
     AutoModelForTokenClassification,
 )
 from transformers.pipelines import PIPELINE_REGISTRY
+
+# Not from `transformers`, which in some releases demands torchvision for the name.
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.causal_lm import LongspanForCausalLM

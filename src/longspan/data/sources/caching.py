@@ -106,18 +106,12 @@ def cached(source: Source, split: str, columns: Sequence[Column]) -> Dataset:
     facts = [_rows_version(), split, source.facts]
     features = {column.name: column.feature for column in columns} | _PLACES
 
-    def examples() -> Iterator[dict[str, Any]]:
-        for row in source.rows():
-            values = {column.name: row.values.get(column.name) for column in columns}
-            yield {**values, "where": row.where, "problem": row.problem, "encoding": row.encoding}
-
     try:
         with needing_room():
             return Dataset.from_generator(
-                examples,
+                _Examples(source, columns, json.dumps(facts)),
                 features=Features(features),
                 split=NamedSplit(split),
-                fingerprint=hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32],
                 # Documents may be long: the default of 1,000 rows could hold a thousand books in memory.
                 writer_batch_size=100,
             )
@@ -125,6 +119,21 @@ def cached(source: Source, split: str, columns: Sequence[Column]) -> Dataset:
         if isinstance(error.__cause__, UserError):
             raise error.__cause__ from None
         raise
+
+
+class _Examples:
+    """Rows as dicts by column. Datasets names its cache by what is pickled of them: the facts they depend on."""
+
+    def __init__(self, source: Source, columns: Sequence[Column], facts: str) -> None:
+        self.source, self.columns, self.facts = source, columns, facts
+
+    def __call__(self) -> Iterator[dict[str, Any]]:
+        for row in self.source.rows():
+            values = {column.name: row.values.get(column.name) for column in self.columns}
+            yield {**values, "where": row.where, "problem": row.problem, "encoding": row.encoding}
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (self.facts,)
 
 
 def cached_tables(

@@ -27,7 +27,8 @@ def main() -> None:
         LongspanConfig(mixers=[arguments.mixer], feed_forward_dim=256, dropout=0.2, token_dropout=0.1, position="none")
     )
     if arguments.checkpointing:
-        model.activation_checkpointing_enable()
+        # The older name is deprecated where there is the newer one, of transformers 5.23.
+        getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
     ids = torch.randint(2, 16000, (1, arguments.tokens))
     start = time.perf_counter()
     model(ids, torch.ones_like(ids), labels=torch.tensor([0])).loss.backward()

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoFeatureExtractor, AutoImageProcessor
+from transformers import AutoFeatureExtractor
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 from longspan.data.graphs.many import GraphsProcessor
 from longspan.data.graphs.processor import GraphProcessor

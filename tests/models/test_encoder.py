@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+import checkpointing
 import numpy as np
 import pytest
 import torch
@@ -256,14 +257,14 @@ def test_what_is_kept_is_finite() -> None:
     assert to_storage_type(torch.tensor([1e9, -1e9, 1.0])).tolist() == [65504.0, -65504.0, 1.0]
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_a_trained_encoder_learns_through_its_windows(checkpointing: bool) -> None:
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_a_trained_encoder_learns_through_its_windows(recomputed: bool) -> None:
     model = LongspanForSequenceClassification(settings("bert", num_labels=2, train_encoder=True, dropout=0.0))
     assert model.frozen_encoder is None
     loud(model)
     model.train()
-    if checkpointing:
-        model.activation_checkpointing_enable()
+    if recomputed:
+        checkpointing.enable(model)
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0

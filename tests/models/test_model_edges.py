@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import checkpointing
 import pytest
 import torch
 from torch import Tensor
@@ -72,7 +73,7 @@ def test_edges_reach_the_head_and_survive_checkpointing() -> None:
     wanted = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
     assert wanted["longspan.backbone.blocks.0.mixer.query.weight"].any()
     model.zero_grad()
-    model.train().activation_checkpointing_enable()
+    checkpointing.enable(model.train())
     model(**batch).loss.backward()
     for name, gradient in wanted.items():
         torch.testing.assert_close(model.get_parameter(name).grad, gradient)

@@ -30,15 +30,18 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
     if path.is_symlink():
         raise UserError(f"expected a file or nothing at {str(path)!r}, got a link; remove it.")
     # Not shared between threads, nor between two calls in one.
-    lock = FileLock(path, timeout=0, on_acquired=_sign)
+    lock = FileLock(path, timeout=0)
+    # Before: some releases of filelock empty the file of a lock that they cannot get.
+    holder = _holder(path)
     try:
         lock.acquire()
     except Timeout:
         raise UserError(
-            f"expected {str(folder)!r} for {what}, got another one at work there{_holder(path)}; wait for it, or name "
-            "another folder with --run."
+            f"expected {str(folder)!r} for {what}, got another one at work there{holder or _holder(path)}; wait for "
+            "it, or name another folder with --run."
         ) from None
     try:
+        _sign(path)
         yield
     finally:
         # While it is locked: whoever opened it before finds out that it is gone, and makes a new one.
@@ -46,11 +49,14 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
         lock.release()
 
 
-def _sign(descriptor: int) -> None:
+def _sign(path: Path) -> None:
     """Write into the file of a lock who has it."""
     text = json.dumps({"process": os.getpid(), "started": time.strftime("%Y-%m-%d %H:%M:%S")})
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, text.encode(), 0)
+    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
 
 
 def _holder(path: Path) -> str:

@@ -14,10 +14,10 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
-from transformers.pipelines import PIPELINE_REGISTRY
 
 # Not from `transformers`, which in some releases demands torchvision for the name.
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
+from transformers.pipelines import PIPELINE_REGISTRY
 
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.causal_lm import LongspanForCausalLM

@@ -282,7 +282,7 @@ def documents(texts: list[str]) -> Dataset:
             where = f"a.csv, row {number + 1}"
             yield {"text": text, "other": text[::-1], "label": "ab"[number % 2], "where": where}
 
-    return Dataset.from_generator(rows, fingerprint=f"texts{len(texts)}")
+    return Dataset.from_generator(rows)
 
 
 def labels(a: int = 0, **others: int) -> dict[str, Carried]:

@@ -12,12 +12,12 @@ from datasets import Image as ImageFeature
 from drawn_images import SHAPES, shape, write_shapes
 from PIL import Image
 from transformers import (
-    AutoImageProcessor,
     AutoModelForImageClassification,
     ImageClassificationPipeline,
     ViTImageProcessor,
     pipeline,
 )
+from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
 import longspan
 from longspan import TrainedRun, UserError, compare, predict, train

@@ -178,7 +178,7 @@ class Forgetful(Mixer):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (["training.segment_length=0"], "training.segment_length, how many tokens a row reads in one step, got 0"),
+        (["training.segment_length=0"], "training.segment_length must be at least 1, got 0"),
         (["training.per_device_train_batch_size=400"], "tokens to train on"),
         (
             ["model.mixers=test_train_language_model.Forgetful", "model.mixer_options={}"],

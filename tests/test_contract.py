@@ -1,6 +1,9 @@
 """The contract every mixer keeps. A new mixer is found by name and runs through all of it."""
 
+import importlib
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,6 +131,16 @@ def running_means(mixer: RunningMean, x: Tensor, mask: Tensor | None) -> Tensor:
 @pytest.mark.slow
 def test_a_mixer_from_outside_the_package_passes() -> None:
     check_mixer(RunningMean, naive=running_means)
+
+
+@pytest.mark.slow
+def test_the_mixer_of_the_docs_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Path(__file__).parents[1] / "docs" / "adding-a-mechanism.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "mean_of_the_docs.py").write_text("\n".join(blocks), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("mean_of_the_docs")
+    check_mixer(module.Mean, naive=module.naive)
 
 
 class CountsPadding(RunningMean):

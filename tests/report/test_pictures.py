@@ -5,13 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from drawing import drawn
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from longspan.report import pictures
-from longspan.results import Comparison, MixerSummary, Spread
+from longspan.report import arena, pictures
+from longspan.report.arena import arena_figure
+from longspan.results import ComparedRun, Comparison, MixerSummary, Spread
+from longspan.results.arena import Arena, ArenaRun, Start
 from longspan.results.scores import Scores, score
 
 
@@ -114,3 +117,26 @@ def test_numbers_of_speeds_do_not_overlap() -> None:
     shown = sorted((box for box in boxes if left <= box.x0 + box.width / 2 <= right), key=lambda box: box.x0)
     assert len(shown) > 2
     assert all(first.x1 < second.x0 for first, second in itertools.pairwise(shown))
+
+
+def test_the_figure_of_the_arena_shows_whole_circles_and_chance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(arena, "save", lambda figure, path: figures.append(figure))
+    starts: list[tuple[Start, float]] = [("scratch", 0.36), ("pretrained", 0.38)]
+    runs = [
+        ArenaRun("listops", start, False, score, ComparedRun("local", 0, "", tokens_per_second=900.0), 0.1)
+        for start, score in starts
+    ]
+    fast = ComparedRun("linear", 0, "", tokens_per_second=10.0, peak_memory_bytes=1 << 30)
+    arena_figure(
+        Arena("runs", 10.0, [], [*runs, ArenaRun("listops", "scratch", False, 0.37, fast, 0.1)]), tmp_path / "a"
+    )
+    (axes,) = figures[0].axes
+    assert axes.collections
+    assert not any(circles.get_clip_on() for circles in axes.collections)
+    lines = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert [np.asarray(line.get_ydata()).tolist() for line in lines] == [[0.1, 0.1]]
+    assert axes.get_ylim()[0] < 0.1
+    assert "chance" in [text.get_text() for text in figures[0].legends[0].get_texts()]

@@ -1,10 +1,12 @@
 """Which checkpoint a run resumes from: the newest that is as it was written."""
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from interruptions import interrupted, same_result
@@ -143,3 +145,31 @@ def test_a_run_goes_on_before_the_damage_to_the_same_result(
     train(recipe, run=tmp_path / "run", resume=True, progress=False)
     same_result(tmp_path / "run", tmp_path / "whole")
     assert capsys.readouterr().err.count(f"{newest.name} is damaged ({name} ") == 1
+
+
+def test_transformers_does_not_remark_on_checkpoints_of_one_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.Logger, "warning_once", logging.Logger.warning)
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("transformers.trainer_utils").addHandler(handler)
+    try:
+        documents: dict[str, Any] = {
+            "text": [f"{'cat' if n % 2 else 'dog'} {n}" for n in range(40)],
+            "label": ["a", "b"] * 20,
+        }
+        small: dict[str, Any] = {
+            "dim": 8,
+            "heads": 2,
+            "depth": 1,
+            "num_train_epochs": 4,
+            "min_steps": 0,
+            "max_minutes": 0,
+            "wide": False,
+        }
+        train("classify", run=tmp_path / "run", data=documents, progress=False, **small)
+    finally:
+        logging.getLogger("transformers.trainer_utils").removeHandler(handler)
+    assert not said

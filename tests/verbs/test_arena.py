@@ -53,6 +53,7 @@ def test_a_mixer_from_scratch_and_pretrained(trained: list[str], small: Path) ->
         "pretrained/convolution/convolution-0",
     ]
     assert not result.errors()
+    assert {run.chance for run in result.runs} == {0.1}
     found = [(run.challenge, run.start, run.run.mixer, run.control) for run in result.runs]
     assert found == [
         ("listops", start, mixer, mixer == "convolution")

@@ -103,7 +103,7 @@ def arena_figure(result: Arena, path: Path) -> None:
     """Draw accuracy against training speed, a panel for each challenge, as the Long Range Arena does (Tay et al. 2021).
 
     The area of a circle is proportional to the peak memory. Circles without a filling are from scratch, full ones
-    pretrained; speed and memory are those from scratch.
+    pretrained; speed and memory are those from scratch. A dashed line is chance.
     """
     challenges = [name for name in result.challenges if _drawn(result, name)]
     if not challenges:
@@ -121,11 +121,13 @@ def arena_figure(result: Arena, path: Path) -> None:
         for run, score in _drawn(result, challenge):
             colour, speed = colours[run.run.mixer], run.run.tokens_per_second
             area = _LARGEST * run.run.peak_memory_bytes / largest
-            axes.scatter([speed], [score], s=area, facecolors="none", edgecolors=colour)
+            axes.scatter([speed], [score], s=area, facecolors="none", edgecolors=colour, clip_on=False)
             then = _score(result.of(challenge, "pretrained", run.run.mixer))
             if then is not None:
                 axes.plot([speed, speed], [score, then], color=colour, linewidth=1)
-                axes.scatter([speed], [then], s=area, color=colour, alpha=0.6)
+                axes.scatter([speed], [then], s=area, color=colour, alpha=0.6, clip_on=False)
+        if (chance := _drawn(result, challenge)[0][0].chance) is not None:
+            axes.axhline(chance, color="gray", linestyle="--", linewidth=1)
         axes.set(title=challenge, xlabel="training speed (tokens/s)", ylabel="test accuracy")
         axes.yaxis.set_major_formatter(PercentFormatter(1))
         axes.margins(0.25)
@@ -141,6 +143,8 @@ def arena_figure(result: Arena, path: Path) -> None:
             Line2D([], [], marker="o", linestyle="none", color="black", markerfacecolor=filling, label=words)
             for filling, words in (("none", _STARTS["scratch"]), ("black", "pretrained"))
         ]
+    if any(run.chance is not None for run in result.runs):
+        shown.append(Line2D([], [], color="gray", linestyle="--", linewidth=1, label="chance"))
     figure.legend(handles=shown, title="area: peak memory", loc="outside right upper", frameon=False)
     save(figure, path)
 

@@ -20,6 +20,7 @@ class ArenaRun(Result):
         control: Whether it is the control, layers of short convolutions.
         score: Accuracy on the test split; None for a run that failed.
         run: The run, with all scores and costs, or its error.
+        chance: Accuracy of guessing among equally frequent classes; None for a run that failed.
     """
 
     challenge: str
@@ -27,6 +28,7 @@ class ArenaRun(Result):
     control: bool
     score: float | None = field(metadata=merged(lambda _, score: {"accuracy": score}))
     run: ComparedRun = field(metadata=merged())
+    chance: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import itertools
+import logging
 import math
 import shutil
 import time
@@ -526,7 +527,10 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 processes.on_first(lambda: checkpoints.seal(checkpoint))
                 if self.args.should_save:
                     best = self.state.best_model_checkpoint
-                    rotate_checkpoints(str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True)
+                    with _without_remarks():
+                        rotate_checkpoints(
+                            str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True
+                        )
         except (OSError, RuntimeError, SafetensorError) as error:
             # torch and safetensors report a full disk as errors of their own.
             if self.args.should_save:
@@ -599,6 +603,18 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 revision=revision or self.args.hub_revision,
                 private=self.args.hub_private_repo if private is None else private,
             )
+
+
+@contextlib.contextmanager
+def _without_remarks() -> Iterator[None]:
+    """Keep transformers from remarking on checkpoints of one second, which it then sorts by their steps."""
+    logger = logging.getLogger("transformers.trainer_utils")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class _Restoring(TrainerCallback):

@@ -14,6 +14,7 @@ from typing import Any
 
 from longspan.challenges import CHALLENGES
 from longspan.challenges.base import ABOUT, SPLITS, Challenge
+from longspan.data.processor import json_object
 from longspan.errors import UserError, check_choice
 from longspan.machine import imports, locks
 from longspan.recipes import keys, load, split_override, starting
@@ -215,7 +216,11 @@ def _rows(contest: _Contest, start: Start, runs: Sequence[ComparedRun], controls
     def score(run: ComparedRun) -> float | None:
         return None if run.error is not None else run.scores["test"].numbers()["accuracy"]
 
-    return [ArenaRun(contest.challenge.name, start, run.mixer in controls, score(run), run) for run in runs]
+    def chance(run: ComparedRun) -> float | None:
+        return None if run.error is not None else 1 / len(json_object(Path(run.folder, "config.json"))["id2label"])
+
+    name = contest.challenge.name
+    return [ArenaRun(name, start, run.mixer in controls, score(run), run, chance(run)) for run in runs]
 
 
 def _write(result: Arena, folder: Path) -> None:

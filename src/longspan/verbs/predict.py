@@ -53,8 +53,10 @@ def predict(
         options: The task's prediction options, such as `beams` of translation.
 
     Yields:
-        For each row, in order, its prediction, or the `error` that says why it is missing. Of truncated documents it
-        says how many tokens were read, and at the end a sentence on standard error says how many documents these are.
+        For each row, in order, its prediction, or the `error` that says why it is missing: one at a time, whatever the
+        source, as files may be longer than the memory. `run.predict` of a list returns a list. Of truncated documents
+        it says how many tokens were read, and at the end a sentence on standard error says how many documents these
+        are.
 
     Raises:
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.

@@ -61,11 +61,11 @@ def test_the_scores_belong_together(run: Run) -> None:
     assert isinstance(found, LossPrediction)
     assert found.loss is not None
     assert found.perplexity == pytest.approx(math.exp(found.loss))
-    assert found.tokens == 11
+    assert (found.tokens, found.targets) == (11, 12)
     # Twelve targets, the end among them; one character has two bytes.
     assert found.bits_per_character == pytest.approx(found.loss * 12 / 11 / math.log(2))
     assert found.bits_per_byte == pytest.approx(found.loss * 12 / 12 / math.log(2))
-    assert set(found.to_dict()) == {"where", *SCORES, "tokens"}
+    assert set(found.to_dict()) == {"where", *SCORES, "tokens", "targets"}
     json.dumps(found.to_dict())
 
 

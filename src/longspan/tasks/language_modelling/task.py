@@ -50,13 +50,15 @@ _CHARACTERS = 100_000
 
 @dataclass(frozen=True)
 class LossPrediction(Prediction):
-    """Prediction of a document: `LanguageScores` of it alone, and its `tokens` without the end."""
+    """Prediction of a document: `LanguageScores` of it alone, its `tokens`, and the `targets` whose mean the loss is:
+    the tokens and the end."""
 
     loss: float | None = None
     perplexity: float | None = None
     bits_per_byte: float | None = None
     bits_per_character: float | None = None
     tokens: int | None = None
+    targets: int | None = None
 
 
 class LossPipeline(Pipeline[np.ndarray, np.ndarray, TextProcessor]):
@@ -76,7 +78,7 @@ class LossPipeline(Pipeline[np.ndarray, np.ndarray, TextProcessor]):
     def postprocess(self, row: Row, read: ModelInput[np.ndarray], output: np.ndarray) -> LossPrediction:
         text = row.values["text"]
         numbers: dict[str, Any] = language_scores([output], len(text), len(text.encode())).numbers()
-        return LossPrediction(row.where, None, **numbers, tokens=len(read.value))
+        return LossPrediction(row.where, None, **numbers, tokens=len(read.value), targets=len(output))
 
     def encode(self, examples: Dataset, split: str) -> Dataset:
         return tokenize_documents(examples, self.processor.tokenizer, self.data, f"Tokenising {split}")

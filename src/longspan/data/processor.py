@@ -49,12 +49,14 @@ class Places:
             characters, both are -1 for positions that stand for none.
         text: The text whose characters these are.
         names: What each position is called, where it has a name.
+        image: The image whose patches these are, as the model reads it, in a PNG file.
     """
 
     unit: str
     spans: np.ndarray
     text: str = ""
     names: Sequence[str] = ()
+    image: bytes = b""
 
 
 class Processor(ABC):

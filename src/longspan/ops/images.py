@@ -1,6 +1,7 @@
 """Images as arrays, and arrays as sequences of patches."""
 
 import functools
+import io
 import math
 from typing import Any
 
@@ -109,6 +110,13 @@ def pixels(image: Image.Image, colour: str, max_side: int) -> np.ndarray:
         image = image.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)
     array = np.asarray(image)
     return array.reshape(*array.shape[:2], CHANNELS[colour])
+
+
+def png(array: np.ndarray) -> bytes:
+    """Return an image (h, w, channels) uint8 as a PNG file."""
+    file = io.BytesIO()
+    image_of(array).save(file, "PNG")
+    return file.getvalue()
 
 
 def sequence(array: np.ndarray, patch: int, order: str) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,9 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,6 +75,7 @@ class Explanation(Result):
         places: The unit: "characters", "seconds", "pixels", "nodes" or "clicks".
         text: The text, of documents.
         names: What each position is called, such as the type of a node; empty where they have no names.
+        image: An image as the model reads it, a PNG file in Base64, for pages alone; empty of others.
         parts: The same by part of the model, "network" and "n-grams", if it has both; or weights by layer and head.
         ngrams: The n-grams that count most, with "text", "score" and "times", the strongest first; empty without any.
         checks: For each method that was compared, "comprehensiveness" and "sufficiency"; None if nothing was checked.
@@ -89,9 +92,14 @@ class Explanation(Result):
     places: str = "characters"
     text: str = ""
     names: Sequence[str] = ()
+    image: str = dataclasses.field(default="", repr=False)
     parts: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
     ngrams: Sequence[Mapping[str, Any]] = ()
     checks: Mapping[str, Mapping[str, float]] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it but the image, as JSON."""
+        return {name: value for name, value in super().to_dict().items() if name != "image"}
 
     def pieces(self) -> list[Piece]:
         """Return the parts of the example that were read, in order: words of a text, and otherwise positions."""
@@ -161,14 +169,15 @@ class Explanation(Result):
         """A page of HTML that needs no other file and asks nobody for anything."""
         pieces, read = self.pieces(), self.prediction.get("tokens_read")
         ordered = sorted(pieces, key=lambda piece: piece.score)
+        largest = max((abs(piece.score) for piece in pieces), default=0.0)
         script = _script()
         return template("explanation.html").render(
             explanation=self,
             words=len(pieces),
             shares=sorted((self.prediction.get("probabilities") or {}).items(), key=lambda one: -one[1]),
             strip=strip(pieces, self.length),
-            supporting=[_row(self, piece) for piece in reversed(ordered[-_ROWS:]) if piece.score > 0],
-            opposing=[_row(self, piece) for piece in ordered[:_ROWS] if piece.score < 0],
+            supporting=[_row(self, piece, largest) for piece in reversed(ordered[-_ROWS:]) if piece.score > 0],
+            opposing=[_row(self, piece, largest) for piece in ordered[:_ROWS] if piece.score < 0],
             excerpt=excerpt(self, pieces) if self.text else "",
             grid=_grid(self),
             what=WHAT[self.places],
@@ -275,7 +284,7 @@ def excerpt(explanation: Explanation, words: Sequence[Piece]) -> str:
     place, largest = begin, strengths.max() or 1.0
     for word in shown:
         pieces.append((text[place : word.start], None, ""))
-        pieces.append((word.text, round(word.score / largest, 3), f"{word.score:+.3f}"))
+        pieces.append((word.text, round(word.score / largest, 3), signed(word.score, largest)))
         place = word.end
     pieces.append((text[place:end], None, ""))
     return template("excerpt.html").render(pieces=pieces, before=begin > 0, after=end < len(text))
@@ -303,16 +312,24 @@ def _grid(explanation: Explanation) -> dict[str, Any] | None:
         return None
     largest = max(map(abs, explanation.scores)) or 1.0
     places = np.asarray(explanation.spans, dtype=np.int64)
-    scores = [(round(score / largest, 3), f"{score:+.3f}") for score in explanation.scores]
+    scores = [(round(score / largest, 3), signed(score, largest)) for score in explanation.scores]
     height, width = (places[:, :2] + places[:, 2:]).max(0).tolist()
     patches = [(*place, *score) for place, score in zip(places.tolist(), scores, strict=True)]
-    return {"patches": patches, "height": height, "width": width}
+    # Without the pixels at its edges that are repeated to fill patches; a PNG file begins with its size.
+    size = struct.unpack(">II", base64.b64decode(explanation.image)[16:24]) if explanation.image else None
+    return {"patches": patches, "height": height, "width": width, "size": size}
 
 
-def _row(explanation: Explanation, piece: Piece) -> dict[str, str]:
+def signed(score: float, largest: float) -> str:
+    """A score with its sign, and at least three digits of the largest one: three places after the point or more."""
+    places = 3 if largest >= 0.1 or largest == 0 else 2 - math.floor(math.log10(largest))
+    return f"{score:+.{places}f}"
+
+
+def _row(explanation: Explanation, piece: Piece, largest: float) -> dict[str, str]:
     before, after = around(explanation.text, piece, _AROUND) if explanation.text else ("", "")
     place = f"{100 * piece.start / max(1, explanation.length):.0f} %"
-    return {"score": f"{piece.score:+.3f}", "before": before, "word": piece.text, "after": after, "place": place}
+    return {"score": signed(piece.score, largest), "before": before, "word": piece.text, "after": after, "place": place}
 
 
 #: Pieces shown for what is explained, and as many against it; characters on either side of each.
@@ -330,6 +347,7 @@ def explanation_summary(explanation: Explanation) -> str:
         word for word in ordered[-_PRINTED:] if word.score < 0
     ]
     length = max(1, explanation.length)
+    largest = max((abs(word.score) for word in ordered), default=0.0)
     parts = [
         said,
         table(
@@ -337,7 +355,7 @@ def explanation_summary(explanation: Explanation) -> str:
             (
                 [
                     word.text,
-                    f"{word.score:+.3f}",
+                    signed(word.score, largest),
                     f"{100 * word.start / length:.0f} %",
                     *([_place(explanation.text, word)] if explanation.text else []),
                 ]

@@ -64,6 +64,12 @@ def test_a_table_has_stretches_of_files(run: TrainedRun, tmp_path: Path) -> None
     every = list(predict(run.folder, tmp_path / "all.flac", every=0.3))
     assert [one.label for one in every] == list(TONES)
     assert [one.where for one in every][1:] == ["all.flac, 0.30 to 0.60 s", "all.flac, 0.60 to 0.90 s"]
+    # Stretches of a row count from the beginning of its file.
+    (tmp_path / "rest.csv").write_text("recording,start,end\nall.flac,0.3,0.9\nall.flac,0.6,9\n", encoding="utf-8")
+    *every, bad = predict(run.folder, tmp_path / "rest.csv", every=0.3)
+    assert [one.label for one in every] == list(TONES)[1:]
+    assert [one.where for one in every] == ["rest.csv, row 1, 0.30 to 0.60 s", "rest.csv, row 1, 0.60 to 0.90 s"]
+    assert "which is 0.90 seconds long, got 9; correct the times" in str(bad.error)
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """Image classification, through the verbs, transformers' Auto classes, and its pipeline."""
 
 import base64
+import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -25,6 +27,7 @@ from longspan.data.images import processor as image_processor
 from longspan.data.images.processor import ImageProcessor
 from longspan.recipes import TRAINING_DEFAULTS
 from longspan.recipes import load as load_recipe
+from longspan.report.explanation import signed
 from longspan.testing import check_task
 from longspan.verbs import fitting
 
@@ -216,3 +219,13 @@ def test_an_explanation_says_where(run: TrainedRun) -> None:
     page = found.page()
     assert page.count("<title>") == 1 + 30
     assert 'viewBox="0 0 10 12"' in page
+    (image,) = set(re.findall(r'<image width="10" height="12" href="data:image/png;base64,([^"]*)">', page))
+    assert (np.asarray(Image.open(io.BytesIO(base64.b64decode(image)))) == pixels).all()
+    assert "image" not in found.to_dict()
+
+
+def test_small_scores_are_told_apart() -> None:
+    assert [signed(score, 0.5) for score in (0.5, -0.0304)] == ["+0.500", "-0.030"]
+    assert [signed(score, 0.00512) for score in (0.00512, -0.0003, 0.0)] == ["+0.00512", "-0.00030", "+0.00000"]
+    assert signed(0.0, 0.0) == "+0.000"
+    assert signed(123.4567, 123.4567) == "+123.457"

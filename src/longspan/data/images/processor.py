@@ -16,7 +16,7 @@ from longspan.data.images.options import ImageData
 from longspan.data.processor import Encoded, Places, Processor
 from longspan.models.embeddings.patches import COORDINATES, PIXELS
 from longspan.models.hub.image_processing import LongspanImageProcessor
-from longspan.ops.images import CHANNELS, sequence
+from longspan.ops.images import CHANNELS, png, sequence
 from longspan.options import same_as
 
 
@@ -66,7 +66,8 @@ class ImageProcessor(Processor):
 
     def places(self, values: Mapping[str, Any], encoded: Encoded, data: Any) -> Places:
         corners = np.asarray(encoded.streams[COORDINATES]).reshape(-1, 2) * self.patch_size
-        return Places("pixels", np.concatenate([corners, np.full_like(corners, self.patch_size)], 1))
+        spans = np.concatenate([corners, np.full_like(corners, self.patch_size)], 1)
+        return Places("pixels", spans, image=png(self.decoded(values["image"])))
 
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
         return {"channels": self.width, "patch": self.patch_size, "side": -(-self.max_side // self.patch_size)}

@@ -186,7 +186,8 @@ def _moments(extractor: LongspanFeatureExtractor, frames: Iterable[np.ndarray]) 
 def of_rows(rows: Iterable[Row], seconds: float, rate: int) -> Iterator[Row]:
     """Yield a row for each stretch of the recordings in rows, in constant memory.
 
-    A row that cannot be read is yielded with its problem, after the stretches before it.
+    Times count from the beginning of a row's file. A row that cannot be read is yielded with its problem, after the
+    stretches before it.
 
     Args:
         rows: Rows with a `recording`.
@@ -198,9 +199,11 @@ def of_rows(rows: Iterable[Row], seconds: float, rate: int) -> Iterator[Row]:
             yield row
             continue
         try:
-            pieces = _cut(blocks(row.values["recording"], rate), max(1, round(seconds * rate)))
+            recording = row.values["recording"]
+            pieces = _cut(blocks(recording, rate), max(1, round(seconds * rate)))
             for number, sound in enumerate(pieces):
-                yield _row(f"{row.where}, ", number * seconds, sound, rate, row.values)
+                begin = (recording["start"] or 0.0) + number * seconds
+                yield _row(f"{row.where}, ", begin, sound, rate, row.values)
         except Unreadable as error:
             yield row._replace(problem=str(error).removesuffix("."))
 

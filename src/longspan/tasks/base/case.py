@@ -1,5 +1,6 @@
 """A prediction to explain, `Case`, and the positions that speak for it, `explained`."""
 
+import base64
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -221,6 +222,7 @@ def explained(case: Case, method: str, check: bool) -> Explanation:
         text=places.text,
         places=places.unit,
         names=list(places.names),
+        image=base64.b64encode(places.image).decode(),
         spans=spans.tolist(),
         scores=scores[real].tolist(),
         parts=parts,

@@ -150,7 +150,7 @@ def meanings(kind: Any) -> Mapping[str, str]:
 
 @functools.cache
 def _declared(kind: Any) -> Mapping[str, Mapping[str, Any]]:
-    """What is declared of each option of a dataclass by its class or the nearest base: `allowed` and the like."""
+    """Declarations of each option of a dataclass, by its class or the nearest base: `allowed` and the like."""
     found: dict[str, dict[str, Any]] = {}
     for base in reversed(kind.__mro__):
         for name, field in _fields(base).items():
@@ -185,7 +185,7 @@ def make(kind: type[T], values: Mapping[str, Any], what: str) -> T:
     Args:
         kind: The dataclass.
         values: Values by name.
-        what: What the options belong to, for the message.
+        what: Owner of the options, for the message.
 
     Raises:
         UserError: A name is unknown, or a value of the wrong type or out of range.

@@ -32,7 +32,7 @@ class Encoded:
 
     Attributes:
         streams: By name, (t,) or (t, width).
-        removed: How many positions of its streams were left out, as `data.max_length` asks.
+        removed: Number of positions of its streams that were left out, as `data.max_length` asks.
     """
 
     streams: Mapping[str, Any]
@@ -44,11 +44,11 @@ class Places:
     """Positions of an example, as people see them.
 
     Attributes:
-        unit: What `spans` are in: "characters", "seconds", "pixels", "nodes" or "clicks".
+        unit: Unit of `spans`: "characters", "seconds", "pixels", "nodes" or "clicks".
         spans: (t, 2) from where to before where each position is. Of pixels (t, 4): row, column, height and width; of
             characters, both are -1 for positions that stand for none.
         text: The text whose characters these are.
-        names: What each position is called, where it has a name.
+        names: Name of each position, where it has one.
         image: The image whose patches these are, as the model reads it, in a PNG file.
     """
 
@@ -127,10 +127,10 @@ class Processor(ABC):
         return ""
 
     def remark(self, validation: Any) -> str:
-        """What is odd about encoded examples of the validation split, in one sentence; by default, nothing: "".
+        """Oddity of encoded examples of the validation split, in one sentence; by default, nothing: "".
 
         Args:
-            validation: What the trainer gets: mostly a `datasets.Dataset` with the streams as columns.
+            validation: Data of the trainer: mostly a `datasets.Dataset` with the streams as columns.
         """
         return ""
 

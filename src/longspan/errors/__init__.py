@@ -27,10 +27,10 @@ def suggestion(word: str, known: Iterable[str], *, meant: Mapping[str, str] | No
     """Return `did you mean 'x'?` for the known name nearest to `word`; else a few names, all of them if they are few.
 
     Args:
-        word: What was given.
+        word: The name that was given.
         known: The names there are.
         meant: Words that others use, each with the known name that means the same.
-        see: What lists all names, such as "`longspan list`".
+        see: Command that lists all names, such as "`longspan list`".
     """
     names = sorted(set(known))
     near = nearest(word, names, meant)

@@ -55,7 +55,7 @@ class Question:
         settings: Arguments of `forward` that are the same whatever is deleted, such as those that are no tensors.
         at: The position that the number is said of, where it is one; None for the whole example.
         exact: Whether positions are so few that each is removed in turn, where others have the first-order effect.
-        rows: How many rows of the batch can be read at once with other positions deleted; None for any number.
+        rows: Number of rows of the batch that can be read at once with other positions deleted; None for any number.
         output: From what `forward` returns to the outputs.
     """
 

@@ -69,7 +69,7 @@ class Times:
     Attributes:
         median: their median.
         low, high: the first and the third quartile; the least and the most of at most `FEW` times.
-        repeats: how many times there are.
+        repeats: number of times.
     """
 
     median: float

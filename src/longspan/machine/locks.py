@@ -21,7 +21,7 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
 
     Args:
         folder: A folder that exists. While it is held, a file `FILE` in it says by whom.
-        what: What the holder does there, such as "a training run".
+        what: Work of the holder, such as "a training run".
 
     Raises:
         UserError: Another process holds it; the message names the process and when it started.

@@ -30,7 +30,7 @@ class Forgetting(nn.Module):
         heads: number of heads, or of whatever forgets by itself.
         kind: "none", "fixed", "learned" or "input".
         causal: whether the mixer is causal.
-        channels: how many channels of each head forget by themselves; their time constants are those of all heads else.
+        channels: number of channels of each head that forget by themselves; else time constants are those of all heads.
         rank: rank of w, where that is less than full.
         directions: number of equal groups of heads, each with time constants over the whole range.
 

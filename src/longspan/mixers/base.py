@@ -134,7 +134,7 @@ class Mixer(nn.Module, ABC):
         dim: width of the input and the output.
         causal: whether this mixer is of the causal form.
         max_length: the maximum number of real positions in a row, or None.
-        memory: how many positions `step` remembers if that can be set (`set_memory`), otherwise None.
+        memory: number of positions that `step` remembers if that can be set (`set_memory`), otherwise None.
         bounded_state: whether the state stops growing.
         zeroes_padding: whether `mix` and `mix_context` themselves return zeros at padding, and in rows that have
             nothing to attend to; otherwise zeroing takes one more pass over the output.

@@ -37,7 +37,7 @@ class Bigbird(Pairwise):
         dim: width of the input and the output.
         heads: number of heads; must divide `dim`.
         block_size: positions per block.
-        random_blocks: how many random blocks a block sees besides the others.
+        random_blocks: number of random blocks that a block sees besides the others.
         seed: seed of the random blocks.
         bias: whether the four projections have biases.
 

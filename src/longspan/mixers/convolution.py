@@ -34,7 +34,7 @@ class Convolution(Mixer):
     Args:
         dim: width of the input and the output.
         causal: whether a position sees only itself and those before it.
-        kernel_size: how many positions are seen at once; odd unless causal, so that there is a middle one.
+        kernel_size: number of positions seen at once; odd unless causal, so that there is a middle one.
         depthwise: whether each feature is convolved with itself only.
         bias: whether a bias is added.
 

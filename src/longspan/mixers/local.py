@@ -44,7 +44,7 @@ class Local(Pairwise):
         dim: width of the input and the output.
         heads: number of heads; must divide `dim`.
         causal: whether a position sees only itself and the `radius` positions before it.
-        radius: how many neighbours a position sees on either side.
+        radius: number of neighbours that a position sees on either side.
         bias: whether the four projections have biases.
         rotary: whether queries and keys are rotated by their position, so that scores know the distance.
         alibi: whether scores fall with the distance.

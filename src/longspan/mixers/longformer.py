@@ -33,8 +33,8 @@ class Longformer(Pairwise):
     Args:
         dim: width of the input and the output.
         heads: number of heads; must divide `dim`.
-        radius: how many neighbours a position sees on either side (half of the paper's window).
-        global_tokens: how many tokens at a document's start are global.
+        radius: number of neighbours that a position sees on either side (half of the paper's window).
+        global_tokens: number of tokens at a document's start that are global.
         bias: whether the seven projections have biases.
 
     Raises:

@@ -37,7 +37,7 @@ class Reformer(Pairwise):
         dim: width of the input and the output.
         heads: number of heads; must divide `dim`.
         hashes: rounds of hashing; more find more of the similar positions.
-        buckets: how many buckets a round has; even.
+        buckets: number of buckets of a round; even.
         chunk: positions per chunk; a row no longer than one chunk is attended to as a whole.
         seed: seed of the random directions.
         bias: whether the three projections have biases.

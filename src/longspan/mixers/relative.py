@@ -52,7 +52,7 @@ class Relative(Pairwise):
         dim: width of the input and the output; even.
         heads: number of heads; must divide `dim`.
         causal: whether a position sees only itself and those before it.
-        memory: how many positions `step` remembers; no gradient flows into them.
+        memory: number of positions that `step` remembers; no gradient flows into them.
         same_length: whether every position sees itself and at most `memory` positions before it (causal only).
         clamp: distances beyond it count as `clamp`; 0 for none.
         start: the memory before the first position: "empty", or "zeros": `memory` vectors of zeros that are seen, from

@@ -37,8 +37,8 @@ def check_length(model: PreTrainedModel, tokens: int, what: str, advice: str) ->
     Args:
         model: A longspan model.
         tokens: The number of tokens.
-        what: What has that many, such as "a document".
-        advice: What to do, where "{most}" is replaced by the number it takes and "{longer}" by the recipe keys that
+        what: Thing of that length, such as "a document".
+        advice: Advice, where "{most}" is replaced by the number it takes and "{longer}" by the recipe keys that
             would let it take `tokens`.
     """
     short = _too_short(model, tokens)

@@ -31,7 +31,7 @@ def log_partition(
 
     Args:
         scores: e; positions from a row's length on do not count.
-        lengths: how many labels each row has.
+        lengths: number of labels of each row.
         transitions: A, from the first label to the second.
         start: a.
         end: z.

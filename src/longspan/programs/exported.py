@@ -15,7 +15,7 @@ class Int8(Result):
     Attributes:
         layers: Linear layers in 8 bits.
         split: The split that both models were scored on.
-        documents: How many documents of it.
+        documents: Number of its documents.
         before, after: Scores in float32 and in 8 bits.
         float32_bytes: Size of the program in float32.
         float32_seconds, seconds: Median time of both programs for the same texts, in alternating measurements.

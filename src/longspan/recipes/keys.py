@@ -118,9 +118,9 @@ class Key:
         table: "data", "model" or "training".
         part: In "model", which part of it has the key, such as "backbone" or "head classification"; else "".
         name: Its name in that table.
-        type: What it holds, in words.
-        default: What holds where a recipe says nothing.
-        meaning: What it means.
+        type: Type of its values, in words.
+        default: Value where a recipe says nothing.
+        meaning: Its meaning.
     """
 
     table: str
@@ -233,10 +233,10 @@ def resembling_key(key: str, task: Task, table: str = "", also: Iterable[str] = 
     """Key that `key` means or resembles, as "table.name", or None.
 
     Args:
-        key: What was given, without a table.
+        key: Key that was given, without a table.
         task: Of the recipe.
         table: Where it was looked for; where a name is in several tables, this one counts.
-        also: What else may have been meant.
+        also: Other names that may have been meant.
     """
     places = sorted(TABLES, key=lambda other: other == table)
     names = {name: f"{other}.{name}" for other in places for name in declared(other, task)}

@@ -58,7 +58,7 @@ def complete(tables: Tables, task: Task, load: Callable[[str], Recipe], own: Map
 
     Args:
         tables: Those of the recipe, whose keys are known and have the right types.
-        task: What the recipe learns.
+        task: Task of the recipe.
         load: Reads the recipe of a run folder.
         own: What gave way of the recipe's shape; its parts count where the run has none of the kind.
 

@@ -36,7 +36,7 @@ class Piece:
     """A part of what was explained, and how much it speaks for what the model says.
 
     Attributes:
-        text: What it is called: a word, a stretch of seconds, row and column of a patch, or a node's number and name.
+        text: Its name: a word, a stretch of seconds, row and column of a patch, or a node's number and name.
         start: Where it begins: a character of the text, or else the number of the position.
         end: Before what it ends.
         score: How much it raises `Explanation.value`.
@@ -64,17 +64,17 @@ class Explanation(Result):
 
     Attributes:
         where: The place of the example, such as "reviews.csv, row 17".
-        of: What is explained: a label, or the name of a number.
-        unit: What scores add up in, such as "log-odds".
+        of: Target of the explanation: a label, or the name of a number.
+        unit: Unit of the scores, such as "log-odds".
         value: That number for the whole example.
         method: Where the network's scores come from: "removal", "gradient", "occlusion" or "weight".
-        prediction: What the model says about it, as `predict` does.
+        prediction: Prediction for it, as `predict` returns it.
         spans: Where each position is, from and to before, in the unit of `places`: [-1, -1] for special tokens; row,
             column, height and width for pixels.
         scores: How much each position raises `value`, of all parts of the model together.
         places: The unit: "characters", "seconds", "pixels", "nodes" or "clicks".
         text: The text, of documents.
-        names: What each position is called, such as the type of a node; empty where they have no names.
+        names: Name of each position, such as the type of a node; empty where they have no names.
         image: An image as the model reads it, a PNG file in Base64, for pages alone; empty of others.
         parts: The same by part of the model, "network" and "n-grams", if it has both; or weights by layer and head.
         ngrams: The n-grams that count most, with "text", "score" and "times", the strongest first; empty without any.

@@ -24,10 +24,10 @@ class Word:
     """A word or phrase that speaks for a class.
 
     Attributes:
-        text: What it is.
+        text: The word or phrase.
         score: How much log-odds of the class it adds to a document that has it, on average.
-        documents: How many documents of the sample have it.
-        before, after: What stands around it in one of them.
+        documents: Number of documents of the sample with it.
+        before, after: Text around it in one of them.
         where: The place of that one.
     """
 
@@ -58,8 +58,8 @@ class RunReport(Result):
 
     Attributes:
         name: The recipe's name.
-        description: What the recipe says of itself.
-        result: What `metrics.json` of the run holds.
+        description: The recipe's description.
+        result: Values of the run's `metrics.json`.
         recipe: The resolved recipe as TOML.
         figures: PNG figures as `data:` addresses, by title.
         evaluation: Scores and mistakes on one split; None if there is none.
@@ -95,7 +95,7 @@ class ComparisonReport(Result):
     """Content of a report of a comparison.
 
     Attributes:
-        values: What `comparison.json` holds.
+        values: Values of `comparison.json`.
         figures: PNG figures as `data:` addresses, by title.
         links: The reports of runs, relative to the comparison's folder, by the name of the run's folder.
     """

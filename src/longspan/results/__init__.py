@@ -32,7 +32,7 @@ class TrainingResult(Result, Generic[S]):
         stopped: Why fewer steps were taken than planned. "early": validation scores no longer improved. "interrupted":
             training was stopped, and `finish` made a complete run of its last checkpoint. "deadline": no more steps fit
             into `training.max_minutes`.
-        processes: How many processes shared the training.
+        processes: Number of processes that shared the training.
         tokens_per_second: Real tokens of all processes per second of training; evaluation and saving not counted. This
             and `seconds` are over all sessions of a run that was resumed.
         padding_fraction: Share of padding in an epoch's batches, from 0 to 1.
@@ -40,9 +40,9 @@ class TrainingResult(Result, Generic[S]):
         parameters: Number of parameters, tied ones counted once.
         seconds: Time from start to end, without that between sessions.
         word_vectors_found: Tokens that pretrained word vectors were found for; None without such vectors.
-        data: What was read, by split, and under "skipped" the rows left out by reason, under "encodings" those in
+        data: Data that were read, by split, and under "skipped" the rows left out by reason, under "encodings" those in
             other encodings than UTF-8.
-        details: What else the task reports, such as its labels.
+        details: Further facts from the task, such as its labels.
     """
 
     task: str
@@ -91,11 +91,11 @@ class Evaluation(Result, Generic[S]):
         split: The split scored, or "all" for all of other data.
         data: Where the examples are from.
         scores: Their scores.
-        details: What else the task reports.
+        details: Further facts from the task.
         skipped: Rows left out, by reason.
         folder: Folder of figures and numbers.
         checkpoint: The step after which the model was saved, if it is that of a checkpoint.
-        mistakes: What the model gets wrong, the worst first.
+        mistakes: Mistakes of the model, the worst first.
         label_issues: Examples whose given label is likely wrong; None for tasks without one class per example.
     """
 
@@ -136,8 +136,8 @@ class Prediction(Result):
     Attributes:
         where: Its place, such as "reviews.csv, row 17".
         error: Why there is no prediction; None if there is one. All fields that tasks add are then None.
-        tokens_read: How many tokens of a truncated example were read; None if all were.
-        tokens_total: How many it has; None if all were read.
+        tokens_read: Number of tokens that were read of a truncated example; None if all were.
+        tokens_total: Number of tokens that it has; None if all were read.
     """
 
     where: str
@@ -266,7 +266,7 @@ class ComparedBaseline(Result):
 
     Attributes:
         baseline: Its name.
-        does: What it does, in one sentence.
+        does: Its description, in one sentence.
         folder: Where its recipe and its metrics.json are.
         error: Why it has no scores; None if it has.
         scores: Its scores by split.
@@ -293,12 +293,12 @@ class Comparison(Result):
         recipe: The recipe's name.
         task: Name of the task.
         kind: The task's scores, which say how tables call them and which way is better.
-        overrides: What was changed in the recipe.
+        overrides: Changes to the recipe.
         folder: Where the runs are.
         runs: Every run.
         summary: One row per mixer with a finished run.
-        baselines: What the mixers were compared with besides each other.
-        conclusion: What counts and networks contribute, in words; "" for models without such parts.
+        baselines: Baselines that the mixers were compared with.
+        conclusion: Contributions of counts and networks, in words; "" for models without such parts.
     """
 
     recipe: str

@@ -38,7 +38,7 @@ class Arena(Result):
     Attributes:
         folder: Where the runs are.
         minutes: Time for each training.
-        overrides: What was changed in the recipes.
+        overrides: Changes to the recipes.
         runs: A row for each challenge, start and mixer.
     """
 

@@ -24,7 +24,7 @@ class Measurement(Result):
         peak_memory_bytes: Most bytes held at once in addition to inputs and weights, see `peak_of`.
         operations: Multiplications and additions of the matrix products, three times as many with backward passes.
         moved_bytes: Bytes that no implementation can avoid: input, output and weights, with backward also gradients.
-        floor_seconds: What this machine needs for the operations or for the bytes, whichever takes longer.
+        floor_seconds: Seconds that this machine needs for the operations or for the bytes, whichever takes longer.
         finite: Whether all outputs, and with backward all gradients, were finite.
         left_out: Why it was not measured, or None.
     """

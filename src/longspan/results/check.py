@@ -18,7 +18,7 @@ class Checked(Result):
         outcome: One of five. "passed". "failed": it deviates, or ended with an error. "refused": the model raises an
             error that says it cannot do this. "not claimed": it deviates, and does not claim otherwise.
             "not applicable": there is nothing to check.
-        promise: What is checked, in a sentence.
+        promise: Checked promise, in a sentence.
         deviation: The largest difference, relative to the largest output; infinite where an output is not finite, None
             where nothing was compared.
         tolerance: The largest deviation that passes; None where finite outputs are all that is asked for.
@@ -44,7 +44,7 @@ class ModelReport(Result):
     """The checks of a model.
 
     Attributes:
-        model: What was checked: a model type, a folder or a class.
+        model: Checked model: a model type, a folder or a class.
         architecture: Name of the class.
         task: "causal", "masked" or "seq2seq".
         attentions: Attention implementations that were checked.

@@ -36,9 +36,9 @@ class Mistakes(Result):
     """Mistakes of a model, the worst first, or the reason why they are not known.
 
     Attributes:
-        measure: What `Mistake.score` is, such as "probability of the answer".
+        measure: Meaning of `Mistake.score`, such as "probability of the answer".
         worst: At most `MOST` of them.
-        count: How many there are.
+        count: Their number.
         reason: Why there is no list; "" if there is one.
     """
 
@@ -54,7 +54,7 @@ class Mistakes(Result):
         """Return the mistakes with the highest scores.
 
         Args:
-            measure: What scores are.
+            measure: Meaning of scores.
             scores: `(n,)` of examples; NaN for those without a mistake.
             tell: Returns the other fields of `Mistake` for a number. It is called for the worst alone.
             lowest: Whether the lowest scores are the worst.

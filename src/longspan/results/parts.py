@@ -151,7 +151,7 @@ def describe_parts(parts: Parts, word: str, number: Callable[[float], str]) -> s
 
     Args:
         parts: The scores.
-        word: What tables call the score.
+        word: Name of the score in tables.
         number: How numbers are written.
     """
     same = [part for part in (COUNTS, NETWORK) if parts.equals_both(part)]
@@ -181,7 +181,7 @@ def told_of_mixers(mixers: Mapping[str, Parts], word: str, number: Callable[[flo
 
     Args:
         mixers: The scores of each mixer, on the same examples.
-        word: What tables call the score.
+        word: Name of the score in tables.
         number: How numbers are written.
     """
     if len(mixers) == 1:

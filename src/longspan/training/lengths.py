@@ -293,7 +293,7 @@ def ragged_outputs(
     """Return a model's outputs for each token, or each part, of documents, one document after the other.
 
     Args:
-        sizes: how many of the outputs of each example count: the first ones of its row.
+        sizes: number of outputs of each example that count: the first ones of its row.
         name: which outputs, `(b, m, *shape)`; several, `(b, m)` each, are the columns of `(b, m, k)`.
         shape: what there is for each token or part.
         dtype: type of the result.

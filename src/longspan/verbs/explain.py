@@ -37,7 +37,7 @@ def explain(
         run: The run folder, or what `longspan.load` returned for it.
         source: The example: a file or data in memory, as `longspan.predict` reads them.
         row: Its number in the source, from 1; by default, the source must have a single one.
-        of: What is explained, such as a class or a token; by default what the model says.
+        of: Target of the explanation, such as a class or a token; by default the prediction.
         at: Where a model says something about each part of an example: the number of a word, token, mask or part, from
             1, or seconds of a recording. By default the first of those with the rarest prediction; of language models,
             the next token.

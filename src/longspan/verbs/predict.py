@@ -45,7 +45,7 @@ def predict(
         overrides: How the source is read where that differs from training, such as ["data.title_column=headline"].
         text_column: The column with the documents. By default, this and the next three are as in training.
         encoding: The encoding of files, or "auto".
-        delimiter: What separates the fields of csv and tsv files.
+        delimiter: Separator of the fields of csv and tsv files.
         header: Whether their first row has the names of the columns.
         stdin: Standard input as bytes, for "-".
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.

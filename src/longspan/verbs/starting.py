@@ -43,7 +43,7 @@ class StartedFrom:
         loaded: Names of the parts of the model that were loaded.
         new: Those that are new.
         left_out: Those of the run's model that the model lacks.
-        parameters: How many numbers were loaded.
+        parameters: Number of loaded parameters.
     """
 
     run: str

@@ -130,7 +130,7 @@ class _Ready:
         prepared: The data.
         model: The model.
         words: For how many tokens the recipe has word vectors, if any.
-        begun: What the model has of another run, if anything.
+        begun: Parts that the model has from another run, if any.
     """
 
     recipe: Recipe

@@ -160,7 +160,7 @@ def padded_positions(lengths: np.ndarray, rows: int | None = None) -> int:
 
     Args:
         lengths: `(n,)` or `(n, k)` lengths of its rows.
-        rows: How many rows it has, if not n.
+        rows: Number of its rows, if not n.
     """
     longest = lengths.reshape(len(lengths), -1).max(0)
     return (len(lengths) if rows is None else rows) * sum(padded_length(int(one)) for one in longest)

@@ -46,7 +46,7 @@ class AugmentedExamples(DrawnExamples[dict[str, Any]]):
 
     Args:
         rows: The columns that the processor reads, and `labels`.
-        processor: What makes streams of them.
+        processor: Processor that makes streams of them.
         data: The recipe's `[data]`.
         seed: Seed of the changes.
     """

@@ -33,7 +33,7 @@ def encoded(
     Args:
         dataset: The processor's columns, the columns to keep, and `where`, as from
             `longspan.data.sources.loading.load`.
-        processor: What makes streams of them.
+        processor: Processor that makes streams of them.
         data: The recipe's `[data]`.
         description: The label of the progress bar.
         keep: The columns to keep, by their names in the result.

@@ -18,7 +18,7 @@ class Stream:
     Attributes:
         type: The type of the numbers in data sets; in batches, integers are int64.
         width: Numbers at each position, as the last dimension of the batch; 0 for one without that dimension.
-        fill: What stands at padding.
+        fill: Value at padding.
         mask: The name of a mask that comes with it, 1 at real positions; "" for none, where another stream of the same
             lengths has one.
         joined: Whether the values are positions in the main stream, `width` at a time, such as source and target of an

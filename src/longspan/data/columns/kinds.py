@@ -172,7 +172,7 @@ class Label(Column):
     """One class, as text: see `label_text`.
 
     Attributes:
-        lists: What to do about a column of lists instead, for the message.
+        lists: Remedy for a column of lists, for the message.
     """
 
     target: bool = field(default=True, kw_only=True)
@@ -197,7 +197,7 @@ class Labels(Column):
     An empty list or text means that no class applies; no value at all, as null in JSON, counts as missing.
 
     Attributes:
-        separator: What separates labels in text that is not a list; if empty, such text is one label.
+        separator: Separator of labels in text that is not a list; if empty, such text is one label.
     """
 
     target: bool = field(default=True, kw_only=True)
@@ -301,7 +301,7 @@ class Words(Column):
 
     Attributes:
         documents: Whether the sentences of a document are one row, where files of columns mark documents.
-        strip: What is removed from each word, a regular expression; empty for nothing.
+        strip: Text to remove from each word, a regular expression; empty for nothing.
         raw: Whether text that is not a list is left as it is, for a task that splits it itself.
     """
 

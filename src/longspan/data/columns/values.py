@@ -21,8 +21,8 @@ class BadCell(ValueError):
     """A cell without a usable value, which makes its row a bad row.
 
     Args:
-        reason: What is wrong, in the same words for all such cells and without brackets.
-        details: What was found.
+        reason: The problem, in the same words for all such cells and without brackets.
+        details: Particulars of one of them.
     """
 
     def __init__(self, reason: str, details: str = "") -> None:

@@ -19,7 +19,7 @@ class Features:
         starts: (n + 1,) where the features of each node begin.
         columns: (k,) which feature each one is, from 0.
         values: (k,) float32.
-        width: How many features there are.
+        width: Number of features.
     """
 
     starts: np.ndarray
@@ -58,7 +58,7 @@ class Graph:
     """A graph.
 
     Attributes:
-        source: What messages call it.
+        source: Its name in messages.
         names: The name of each node.
         features: Features of nodes.
         edges: (2, m) int64: the source and the target of each edge, which the target attends to, ordered by target,
@@ -99,7 +99,7 @@ def in_order(
         features: (k, f), if edges have any; of equal edges, the first one's count.
         directed: Whether an edge leads one way only; otherwise it is there in both.
         loops: Whether each node gets an edge to itself, with features of zeros unless it has one.
-        nodes: How many nodes there are.
+        nodes: Number of nodes.
     """
     features = np.zeros((len(source), 0), np.float32) if features is None else features
     if not directed:

@@ -10,9 +10,9 @@ class Neighbourhoods:
 
     Args:
         edges: (2, m), those of a `Graph`.
-        nodes: How many nodes there are.
-        fanout: How many edges that end at a node are drawn of those it has, its loop besides.
-        hops: How many times.
+        nodes: Number of nodes.
+        fanout: Number of edges drawn of those that end at a node, its loop besides.
+        hops: Number of times.
     """
 
     def __init__(self, edges: np.ndarray, nodes: int, fanout: int, hops: int) -> None:

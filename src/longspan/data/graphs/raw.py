@@ -15,7 +15,7 @@ class RawGraph:
     """A graph as its source has it.
 
     Attributes:
-        where: What messages call it.
+        where: Its name in messages.
         names: The name of each node.
         features: Features of nodes.
         source: (k,) the node that each edge begins at.

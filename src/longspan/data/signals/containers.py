@@ -121,7 +121,7 @@ class Part:
         end: Byte after its last one.
         header: The 4 bytes that its first frame begins with.
         frames: Number of frames with samples.
-        declared: How many there are by the Xing header that it begins with; None without one.
+        declared: Their number by the Xing header that it begins with; None without one.
         constant: Whether all frames have one bit rate.
     """
 
@@ -234,7 +234,7 @@ def _xing_offset(header: bytes) -> int:
 
 
 def _declared(view: memoryview, place: int, header: bytes) -> int | None:
-    """Return how many frames follow a frame of information; None, or 0, if it is no such frame, or does not say."""
+    """Number of frames after a frame of information; None, or 0, if it is no such frame, or does not say."""
     offset = place + _xing_offset(header)
     mark = bytes(view[offset : offset + 4])
     if mark in (b"Xing", b"Info") and len(view) >= offset + 12 and view[offset + 7] & 1:

@@ -51,7 +51,7 @@ def resampled(pieces: Iterable[np.ndarray], own: int, rate: int, name: str) -> I
         pieces: (n,) float32 each.
         own: Their samples per second.
         rate: The wanted number of samples per second.
-        name: What messages call them.
+        name: Their name in messages.
 
     Raises:
         Unreadable: There are none, or some are not finite.
@@ -100,7 +100,7 @@ def pcm(stream: BinaryIO, seconds: float, rate: int) -> Iterator[np.ndarray]:
     """Yield stretches of raw 16-bit little-endian mono PCM as they come, (n,) float32; the last may be shorter.
 
     Args:
-        stream: What is read, perhaps without an end.
+        stream: Stream to read, perhaps without an end.
         seconds: The length of a stretch.
         rate: Samples per second.
     """

@@ -67,7 +67,7 @@ def count_duplicates(found: Mapping[str, np.ndarray]) -> dict[str, dict[str, int
     The latter are counted under "in_train" and, in the test split, "in_validation".
 
     Args:
-        found: What `documents` returned, by split, in the order "train", "validation", "test".
+        found: Result of `documents`, by split, in the order "train", "validation", "test".
 
     Returns:
         The counts by split; empty if all are 0.
@@ -89,11 +89,11 @@ def note_duplicates(
     """Say how many rows are copies within splits that were drawn, and how many are in several of the given splits.
 
     Args:
-        counts: What `count_duplicates` returned.
-        sizes: How many rows each split has.
+        counts: Result of `count_duplicates`.
+        sizes: Number of rows of each split.
         drawn: The splits that were drawn from the training rows.
-        rows: What a row is called, in the plural.
-        same: What copies have in common.
+        rows: Name of rows, in the plural.
+        same: Content that copies have in common.
     """
     if not counts:
         return

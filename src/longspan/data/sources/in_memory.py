@@ -45,7 +45,7 @@ def settings_for(data: Any, columns: Sequence[Column], settings: Any) -> dict[st
             polars (anything with Arrow's C stream interface), a `datasets.Dataset`, or a dict of columns. A pair of
             inputs and targets, and a list or iterator of rows, are tables, too. Rows are dicts, pairs of input and
             target, or inputs alone.
-        columns: What the task reads.
+        columns: Columns that the task reads.
         settings: The names of the columns: see `longspan.data.sources.formats.schema.schema_of`.
 
     Raises:
@@ -75,7 +75,7 @@ def with_data(settings: Any, columns: Sequence[Column], data: Any) -> Any:
 
     Args:
         settings: A `longspan.data.config.SourceData`.
-        columns: What the task reads.
+        columns: Columns that the task reads.
         data: A path, or data in memory, as for `settings_for`.
 
     Raises:
@@ -91,7 +91,7 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
 
     Args:
         data: A table, as for `settings_for`.
-        columns: What is read.
+        columns: Columns to read.
         settings: The names of the columns.
 
     Raises:

@@ -63,8 +63,8 @@ class Source:
         name: Their name in messages.
         facts: Everything they depend on, as JSON.
         rows: Reads them.
-        others: How many files of a folder are no documents, by suffix.
-        remarks: What else of a folder is not read.
+        others: Number of files of a folder that are no documents, by suffix.
+        remarks: Other parts of a folder that are not read.
     """
 
     name: str
@@ -79,7 +79,7 @@ def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
 
     Args:
         config: The settings.
-        schema: What to read.
+        schema: Columns to read.
         training: Whether a training split is required.
 
     Raises:

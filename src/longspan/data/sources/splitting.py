@@ -84,7 +84,7 @@ class Units:
 
     Attributes:
         of: The document of each row.
-        sizes: How many rows hold each document.
+        sizes: Number of rows with each document.
     """
 
     def __init__(self, of: np.ndarray) -> None:
@@ -189,10 +189,10 @@ def deal(
     Args:
         units: Their numbers.
         fractions: The share of each split.
-        random: What draws them.
-        sizes: How many rows hold each document, by number, which fractions are then of; one, if None.
-        owed: How many rows more each split is to have, as it got fewer of documents dealt before; changed to what it
-            is then owed.
+        random: Generator of random numbers.
+        sizes: Number of rows with each document, by number, which fractions are then of; one, if None.
+        owed: Number of rows that each split is still to have, as it got fewer of documents dealt before; updated in
+            place.
     """
     order = random.permutation(units)
     sizes = np.ones(max(units) + 1, dtype=np.int64) if sizes is None else sizes

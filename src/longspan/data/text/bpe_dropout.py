@@ -108,7 +108,7 @@ class _KeepDraws(Iterator[bool]):
     """Draws whether each merge is kept, by the lengths of the runs of those that are.
 
     Attributes:
-        run: How many of the next ones are kept before one is left out.
+        run: Number of the next ones that are kept before one is left out.
     """
 
     def __init__(self, random: np.random.Generator, rate: float) -> None:

@@ -31,7 +31,7 @@ class TextProcessor(Processor):
     """Texts as token ids.
 
     Attributes:
-        tokenizer: What makes them.
+        tokenizer: Tokenizer that makes them.
     """
 
     files: ClassVar[tuple[str, ...]] = ("tokenizer_config.json",)

@@ -134,7 +134,7 @@ def encode(
     Args:
         tokenizer: The tokenizer.
         texts: The texts.
-        config: How many tokens to keep, and which.
+        config: Number of tokens to keep, and their choice.
         pairs: The second text of each pair, if texts are pairs. The longer of the two is truncated first.
 
     Raises:

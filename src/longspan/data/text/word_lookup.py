@@ -39,8 +39,8 @@ class WordLookup:
     """Encodes texts as a backend would, remembering what words became. Several threads may use one at once.
 
     Args:
-        ascii_words: What a word is in a text in ASCII.
-        parts: What may be encoded alone in other texts.
+        ascii_words: Pattern of words in a text in ASCII.
+        parts: Pattern of parts that may be encoded alone in other texts.
     """
 
     def __init__(self, ascii_words: re.Pattern[str], parts: re.Pattern[str]) -> None:

@@ -41,10 +41,10 @@ class Embeddings(nn.Module, ABC):
 
         Args:
             streams: Those of the batch that it reads, by name.
-            vectors: What was given in place of the main stream (`inputs_embeds`), 0 at padding.
+            vectors: Vectors in place of the main stream (`inputs_embeds`), 0 at padding.
             mask: True at real positions.
             document_ids: Numbers of packed documents.
-            before: What `remembered` returned of the positions before these, in a causal model.
+            before: Result of `remembered` for the positions before these, in a causal model.
         """
 
     def position_vectors(

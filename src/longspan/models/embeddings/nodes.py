@@ -36,8 +36,8 @@ class Nodes(Embeddings):
     after node; `values` (b, k), 0 at padding; and `places` (b, t, p). Cost: k·dim.
 
     Args:
-        features: how many features nodes have.
-        places: how many features say where they are.
+        features: number of features of a node.
+        places: number of features for their positions.
         dim: width of the vectors.
         feature_dropout: probability with which a feature is zeroed in training.
     """

@@ -34,7 +34,7 @@ class LexicalMatch(nn.Module):
     Args:
         vocab_size: number of tokens.
         dim: width of the hidden states of questions.
-        heads: how many sets of weights there are.
+        heads: number of sets of weights.
     """
 
     def __init__(self, vocab_size: int, dim: int, heads: int = 4) -> None:

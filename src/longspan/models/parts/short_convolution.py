@@ -19,7 +19,7 @@ class ShortConvolution(nn.Module):
 
     Args:
         dim: number of channels d.
-        width: how many positions are seen at once, at least 1.
+        width: number of positions seen at once, at least 1.
         causal: whether a position sees only itself and those before it.
     """
 

@@ -131,7 +131,7 @@ class WordCharacters(nn.Module):
         Args:
             ids: the tokens.
             numbers: the word of each.
-            by_row: how many words each row has.
+            by_row: number of words of each row.
 
         Returns:
             Those of the word itself, in lower case, its shape, its beginnings and endings, and its neighbours.

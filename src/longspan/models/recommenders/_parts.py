@@ -94,7 +94,7 @@ class Convolution(nn.Module):
     Args:
         dim: width of words.
         filters: width of the output.
-        window: how many words each output sees, 2k + 1.
+        window: number of words that each output sees, 2k + 1.
         dropout: probability with which inputs and outputs are zeroed in training.
     """
 

@@ -93,7 +93,7 @@ class WideChain(WidePart):
             ids: the tokens.
             mask: which of them are real.
             first: the first token of each word.
-            by_row: how many words each sentence has.
+            by_row: number of words of each sentence.
             feature_ids: the further feature of each token's word, above 0; None for none.
         """
         real = torch.ones_like(first) if mask is None else mask

@@ -48,7 +48,7 @@ class Mixture(WidePart):
         vocab_size: Number of token ids.
         dim: Width of the network's outputs.
         sizes: Number of n-grams of 2, 3 and so on tokens.
-        cache: How many positions the cache looks back; 0 for no cache.
+        cache: Number of positions that the cache looks back; 0 for no cache.
     """
 
     def __init__(self, vocab_size: int, dim: int, sizes: Sequence[int], cache: int) -> None:
@@ -98,8 +98,8 @@ class Mixture(WidePart):
 
         Args:
             hidden: The network's outputs.
-            now: What `to_remember` returned of them.
-            before: What was remembered before them; None at the start.
+            now: Result of `to_remember` for them.
+            before: State before them; None at the start.
             where: Numbers of the positions.
             document_ids: Numbers of packed documents, only without `before`.
         """

@@ -84,7 +84,7 @@ def decoded(
     Args:
         spelled: the bytes of all words.
         word: the word of each.
-        words: how many there are.
+        words: their number.
     """
     values = spelled.long()
     begins = (values & 0xC0) != 0x80
@@ -112,8 +112,8 @@ def word_features(
 
     Args:
         codes: the code points of all words.
-        sizes: how many each word has.
-        by_row: how many words each sentence has.
+        sizes: their number for each word.
+        by_row: number of words of each sentence.
         features: the further feature of each word, above 0; 0 where it is not known.
         lower: from `lower_cases`.
         kinds: from `kinds_of_characters`.

@@ -33,8 +33,8 @@ class Target:
     """Number of a prediction that is explained.
 
     Attributes:
-        name: What it is called.
-        unit: What scores add up in.
+        name: Its name.
+        unit: Unit of the scores.
         value: From a model's outputs (b, ...) to the number (b,) that is explained.
         share: From these to what deletions change as people see it, (b,).
     """
@@ -73,7 +73,7 @@ def token_asked(tokenizer: PreTrainedTokenizerBase, of: str, scores: Tensor, kno
     """Return the log-odds and the probability of a token: `of`, or the `known` one, or the one with the best score.
 
     Args:
-        tokenizer: What makes tokens.
+        tokenizer: The tokenizer.
         of: A text that is one token, with or without the space before a word.
         scores: (v,), those of all tokens.
         known: The number of a token.
@@ -169,11 +169,11 @@ class Case:
 
     Attributes:
         where: The place of the example, and of what is predicted within it.
-        asked: What is explained.
+        asked: Target of the explanation.
         question: The same as a function of positions.
-        places: What these are.
-        prediction: What the model says of the example, as JSON.
-        removed: How many positions of the example were cut off.
+        places: Positions of the example, as people see them.
+        prediction: Prediction for the example, as JSON.
+        removed: Number of positions of the example that were cut off.
         ids: The tokens (t,) whose n-grams the model counts, if it does, as a part of the sum that is explained.
         outputs: The model's outputs (1, ...) for the whole example, where they are known.
     """

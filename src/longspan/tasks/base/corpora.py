@@ -31,8 +31,8 @@ class Corpus:
 
     Attributes:
         splits: The results of `longspan.data.text.long_documents.tokenize_documents` by split.
-        tokenizer: What made them.
-        table: What `documents_table` shows, with the rows left out under "skipped" and encodings under "encodings".
+        tokenizer: Tokenizer that made them.
+        table: Data of `documents_table`, with the rows left out under "skipped" and encodings under "encodings".
     """
 
     splits: dict[str, Dataset]
@@ -147,8 +147,8 @@ def mean_nats(nats: float, count: float, *, tokens: str, source: str) -> float:
     Args:
         nats: Sum of the losses.
         count: Number of tokens.
-        tokens: What the tokens are called in messages, such as "masked tokens".
-        source: What a document has to have for any of them, such as "words to mask".
+        tokens: Name of the tokens in messages, such as "masked tokens".
+        source: Content that a document needs for any of them, such as "words to mask".
 
     Raises:
         UserError: There are no tokens, or losses are not finite, as after a training run that diverged.

@@ -47,7 +47,7 @@ class ModelInput(Generic[I]):
     """One row, ready for the model.
 
     Attributes:
-        value: What `Pipeline.forward` reads.
+        value: Input of `Pipeline.forward`.
         tokens: Number of tokens that are read.
         removed: Number of tokens that are cut off.
         longest: Number of positions that the model reads at once, which it must take; 0 if nothing limits them.

@@ -268,7 +268,7 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
 
         Args:
             run: The trained model.
-            targets: What is right, (n, ...).
+            targets: The right answers, (n, ...).
             outputs: Computes the model's outputs of a name, such as "logits", for all of the examples.
         """
         return outputs(self.output), {}

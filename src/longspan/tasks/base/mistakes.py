@@ -16,7 +16,7 @@ class Errors:
     """Errors among n answers, with scores.
 
     Attributes:
-        measure: What the scores are.
+        measure: Meaning of the scores.
         scores: `(n,)`; NaN where the answer is right.
         expected: Returns the right answer of a number.
         said: Returns the model's answer.

@@ -56,11 +56,11 @@ class Prepared(Generic[P]):
     Attributes:
         splits: "train", and "validation" and "test" where there are any, ready for the trainer. The column `length`
             holds each example's size in tokens.
-        processor: What turned examples into streams, saved with the model.
+        processor: Processor that turned examples into streams, saved with the model.
         config: Settings of `LongspanConfig` that depend on the data, such as the size of the vocabulary.
         data: By split, how many examples, tokens and the like there are, and under "skipped" the rows left out, and
             under "encodings" those in other encodings than UTF-8.
-        details: What else `TrainingResult.details` should contain, by names that its fields do not have.
+        details: Further details for `TrainingResult.details`, by names that its fields do not have.
     """
 
     splits: dict[str, Dataset]
@@ -86,7 +86,7 @@ class Recipe(Generic[D, O]):
 
     Attributes:
         name: Name of the recipe, for the run folder and messages.
-        task: What is learned.
+        task: The learned task.
         data: Where examples come from and how they become tokens, a `task.data_config`.
         model: Arguments of `LongspanConfig`, without those that depend on the data.
         start_from: The run folder whose processor, embeddings and layers it starts with; "" for a new model. What the
@@ -149,7 +149,7 @@ class Run(Generic[D, O, P]):
     Attributes:
         folder: The run folder.
         model: The model, in evaluation mode, on the accelerator if there is one.
-        processor: What turns examples into its inputs.
+        processor: Processor that turns examples into its inputs.
         recipe: The resolved recipe it was trained with.
         checkpoint: The step after which the model was saved, if it is that of a checkpoint.
         prediction: How predictions are made, the task's `prediction_options`; None for its defaults.
@@ -175,7 +175,7 @@ class Fitted(Generic[S]):
     Attributes:
         scores: Its scores on the validation split and, where there is one, the test split.
         chosen: The settings that were chosen on the validation split, as JSON.
-        parameters: How many numbers it has learned.
+        parameters: Number of learned parameters.
     """
 
     scores: dict[str, S]
@@ -216,10 +216,10 @@ class ModelBaseline(Baseline[S]):
     Subclasses check in `__init__` that the model can be used, and read it in `fit`.
 
     Args:
-        model: What is after the colon.
+        model: Text after the colon.
 
     Attributes:
-        source: What tells its model from others, whatever the current directory is; by default `model`.
+        source: Identity of its model, whatever the current directory is; by default `model`.
 
     Raises:
         UserError: There is no such model on this machine, or a package that it needs is not installed.
@@ -242,7 +242,7 @@ class RunBaseline(ModelBaseline[S]):
     """A baseline over a run of another task, which `--baselines` names after a colon: "evidence:RUN".
 
     Args:
-        model: What is after the colon, a run folder.
+        model: Text after the colon, a run folder.
         run: That run, loaded.
     """
 
@@ -297,7 +297,7 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     The class says what the task reads and measures, and which options it has; the verbs do the rest.
 
     Args:
-        name: What recipes call it: the folder's name, or the dotted path of the class.
+        name: Its name in recipes: the folder's name, or the dotted path of the class.
     """
 
     #: The `[data]` keys: `SourceData`, or a subclass with further keys, as texts have.

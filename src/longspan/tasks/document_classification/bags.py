@@ -53,7 +53,7 @@ class Bags:
         Args:
             documents: The documents.
             count: Maps token ids and mask, `(b, t)`, to numbers `(b, g)` below `size`, and how often there is each.
-            size: How many numbers there are.
+            size: Number of values.
         """
         nothing = np.zeros(0, np.int32)
         parts = [(nothing, nothing)] * len(documents)

@@ -75,7 +75,7 @@ def table_size(documents: Dataset, classes: int, characters: bool) -> int:
 
     Args:
         documents: Tokenised documents with the column `length`.
-        classes: How many weights each place has.
+        classes: Number of weights of each place.
         characters: Whether there are n-grams of characters, too.
     """
     # Of the n-grams of a text, not many more than half are different.

@@ -37,7 +37,7 @@ def hint(labels: Mapping[str, int]) -> str:
     """Another recipe that the labels look made for, without a full stop, and the evidence; empty if none.
 
     Args:
-        labels: How many documents have each label.
+        labels: Number of documents of each label.
     """
     return _of_several(labels) or _of_numbers(labels)
 

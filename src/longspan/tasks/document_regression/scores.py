@@ -20,7 +20,7 @@ class RegressionScores(Scores):
         rmse: Root of the mean squared error, in the unit of the data.
         spearman: Correlation of ranks, equal numbers sharing the mean of theirs; 0 where all numbers are equal.
         r2: 1 - Σ (y - ŷ)² / Σ (y - ȳ)², ȳ being the mean of the split that is scored; 0 where all y are equal.
-        loss: What training minimises: the mean squared error over the variance of the training documents.
+        loss: Training loss: the mean squared error over the variance of the training documents.
     """
 
     baseline: dict[str, float]

@@ -161,7 +161,7 @@ def draw_predictions(predicted: np.ndarray, true: np.ndarray, scores: Regression
         predicted: `(n,)`.
         true: `(n,)`.
         scores: The scores of these numbers.
-        name: What the number is called.
+        name: Name of the number.
         path: The PNG file to write.
     """
     from matplotlib.figure import Figure

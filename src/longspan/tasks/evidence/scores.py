@@ -26,8 +26,8 @@ class EvidenceScores(Scores):
     Attributes:
         recall_by_share: Recall if that share of the parts of each document is read, those with the highest scores
             first; by shares as text.
-        questions: How many questions were scored.
-        unanswered: How many others no part answers.
+        questions: Number of questions that were scored.
+        unanswered: Number of others that no part answers.
         threshold: The probability from which a part is marked.
         recall_at_sixth: Share of the parts that answer a question among the first sixth of the document's parts
             (rounded up), ranked by score.
@@ -58,7 +58,7 @@ def evidence_scores(
 
     Args:
         logits: Higher where a part is likelier to answer; of equal ones, those of earlier parts come first.
-        truth: What is right.
+        truth: The right answers.
         threshold: The probability from which a part is marked; None chooses the one with the highest part F1.
 
     Raises:

@@ -236,7 +236,7 @@ def part_case(run: Run, where: str, parts: Sequence[str], question: str, number:
         parts: Its parts.
         question: The question.
         number: That of the part, from 0.
-        said: What the model says of the question, as JSON.
+        said: Prediction for the question, as JSON.
     """
     model, tokenizer = run.model, tokenizer_of(run.processor)
     (example,) = tokenise_document(tokenizer, parts, [question])

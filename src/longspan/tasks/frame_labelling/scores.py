@@ -23,7 +23,7 @@ class FrameScores(Scores):
             outside of segments are left out. This gives two sequences of labels. Their Levenshtein distances
             (substitutions, deletions and insertions), summed over the recordings, are divided by the number of segments
             in the references; by 1 where these have none. For digits, it is the digit error rate. It may exceed 1.
-        substitutions, deletions, insertions: How many there are, in an alignment with the smallest distance.
+        substitutions, deletions, insertions: Their numbers in an alignment with the smallest distance.
         segments: The number of segments in the references, merged likewise.
         per_class: For each name its `precision`, `recall`, `f1` and `support` (frames), 0 where undefined.
         confusion: Frames, rows true and columns predicted.

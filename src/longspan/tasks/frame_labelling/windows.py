@@ -133,8 +133,8 @@ class DrawnWindows(DrawnExamples[dict[str, Any]]):
     """Training windows that are changed at random. They are decoded again in each epoch.
 
     Args:
-        rows: What `windowed` returns with `drawn`.
-        processor: What makes frames of them.
+        rows: Result of `windowed` with `drawn`.
+        processor: Processor that makes frames of them.
         data: How they are changed.
         numbers: Class numbers by label.
         seed: Seed of the changes.

@@ -166,9 +166,9 @@ def losses(model: KneserNey, documents: Sequence[np.ndarray], scored: np.ndarray
     """Return the losses in nats of the first `scored` `(d,)` targets of documents, one document after the other.
 
     Args:
-        model: What predicts them.
+        model: Model that predicts them.
         documents: Token ids of each document, `(n,)`, without ends.
-        scored: How many targets of each count: its n tokens and its end, from the first one on.
+        scored: Number of scored targets of each: its n tokens and its end, from the first one on.
         end: The token around documents.
     """
     found = [np.zeros(0, np.float32)]

@@ -84,7 +84,7 @@ def read_tokens(
     Args:
         model: A `LongspanForCausalLM`.
         tokens: Token ids, at least one.
-        segment_length: How many are read at a time.
+        segment_length: Number of tokens read at a time.
         states: The states after what was read before; None at the beginning.
 
     Returns:

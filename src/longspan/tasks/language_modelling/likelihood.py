@@ -55,7 +55,7 @@ def token_outputs(
     Args:
         model: A `LongspanForCausalLM`, put into evaluation mode for the call. It keeps no states of these documents.
         documents: Token ids of each document, without end tokens; long and short ones share batches.
-        take: What is wanted of the model's output for a batch: `(b, t, ...)` of its targets.
+        take: Selects from the model's output for a batch: `(b, t, ...)` of its targets.
         rows: Documents, or windows, in a batch. Sets the memory needed and the speed, not the losses.
         segment_length: Tokens read at a time with carried states.
         context: "carried" or "sliding".

@@ -27,7 +27,7 @@ class Segment(NamedTuple):
     Attributes:
         document: The document's number.
         start: The first of the positions, from 0.
-        length: How many positions; 0 in a row that has ended, where only padding is left.
+        length: Number of positions; 0 in a row that has ended, where only padding is left.
         reset: Whether the row first forgets its state: a document begins, or an epoch.
     """
 
@@ -125,7 +125,7 @@ class SegmentBatches(Sampler[list[Segment]]):
         shuffle: Whether the order of documents is random.
         seed: Seed of the random order.
         rank: Which process this is: of the rows of all, it reads the `rank`-th `rows`.
-        world: How many processes there are.
+        world: Number of processes.
 
     Raises:
         UserError: There are fewer tokens than one batch of all processes holds.

@@ -262,7 +262,7 @@ def draw_loss_by_position(rows: Sequence[Mapping[str, float]], path: Path) -> No
     """Draw the loss against the position in the document, on a logarithmic axis.
 
     Args:
-        rows: What `longspan.tasks.language_modelling.scores.loss_by_position` returns.
+        rows: Result of `longspan.tasks.language_modelling.scores.loss_by_position`.
         path: The PNG file to write.
     """
     from matplotlib.figure import Figure

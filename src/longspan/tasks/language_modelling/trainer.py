@@ -262,9 +262,9 @@ def fit_gate(gate: Gate, evidence: Float[Tensor, "n e"], parts: Float[Tensor, "n
 
     Args:
         gate: The gate, changed in place.
-        evidence: What it reads at each token.
+        evidence: Its input at each token.
         parts: log p of each token in each part.
-        outputs: How many of the last numbers of the evidence are the network's output.
+        outputs: Number of the last values of the evidence that are the network's output.
     """
     evidence, parts = evidence.float(), parts.float()
     mean, deviation = evidence.mean(0), evidence.std(0, correction=0)

@@ -45,7 +45,7 @@ class SpanMasking:
 
         Args:
             ids: `(n,)` the tokens of the window.
-            rng: What is random comes from it.
+            rng: Generator of random numbers.
         """
         masked, count = spans_of(len(ids), self.share, self.mean)
         inside = _cut(masked, count, rng)
@@ -152,11 +152,11 @@ def windows(
     """Return the windows of documents in order, with the same masks each time.
 
     Args:
-        documents: What `longspan.data.text.long_documents.tokenize_documents` returns.
+        documents: Result of `longspan.data.text.long_documents.tokenize_documents`.
         scored: `(d,)` how many tokens of each are read, from its beginning.
         size: Tokens of a window; the last one of a document may be shorter.
-        masking: What is masked.
-        tokenizer: What made the tokens.
+        masking: Masking.
+        tokenizer: Tokenizer of the tokens.
         description: The label of the progress bar.
 
     Returns:
@@ -186,8 +186,8 @@ class DrawnSpans(DrawnExamples[dict[str, Any]]):
     """Windows with masks that are drawn again in each epoch: pairs of a source and a target.
 
     Args:
-        windows: What `windows` returns.
-        masking: What is masked.
+        windows: Result of `windows`.
+        masking: Masking.
         seed: Seed of the masks.
     """
 

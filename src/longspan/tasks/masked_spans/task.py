@@ -287,7 +287,7 @@ def worst_spans(
 
     Args:
         losses: `(n, 2)` the nats of each window's target, and its tokens.
-        windows: What `longspan.tasks.masked_spans.masking.windows` returned for the documents.
+        windows: Result of `longspan.tasks.masked_spans.masking.windows` for the documents.
         documents: They have `length` and `where`.
         size: Tokens of a window.
         tokenizer: Turns tokens into text.

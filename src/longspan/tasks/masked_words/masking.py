@@ -47,7 +47,7 @@ class Masking:
         Args:
             ids: `(n,)` tokens.
             documents: `(n,)` the number of each one's document.
-            rng: What is random comes from it.
+            rng: Generator of random numbers.
         """
         inputs, labels = ids.astype(np.int64), np.full(len(ids), IGNORED, dtype=np.int64)
         free = self._ordinary[ids]
@@ -90,8 +90,8 @@ def _spans(sizes: np.ndarray, documents: np.ndarray, wanted: int, rng: np.random
     Args:
         sizes: `(w,)` tokens of each word; 0 is a gap.
         documents: `(w,)` the document of each word, beyond which no span reaches.
-        wanted: How many tokens.
-        rng: What is random comes from it.
+        wanted: Number of tokens.
+        rng: Generator of random numbers.
     """
     spans, found, number = np.full(len(sizes), -1), 0, 0
     for start in rng.permutation(np.flatnonzero(sizes)).tolist():

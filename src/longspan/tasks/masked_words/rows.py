@@ -112,7 +112,7 @@ def fixed_rows(
         documents: Token ids of each document, `(n,)`.
         scored: `(d,)` how many tokens of each are read, from its beginning.
         segment_length: Tokens in a row.
-        masking: What is masked.
+        masking: Masking.
     """
     order, ends = np.arange(len(documents)), np.cumsum(scored)
     total = int(ends[-1]) if len(ends) else 0
@@ -133,7 +133,7 @@ class PackedData(DrawnExamples[dict[str, Tensor]]):
     Args:
         documents: Token ids of each document, `(n,)`.
         packing: How they follow one another.
-        masking: What is masked.
+        masking: Masking.
     """
 
     def __init__(self, documents: Sequence[np.ndarray], packing: Packing, masking: Masking) -> None:
@@ -155,7 +155,7 @@ class PackedBatches(Sampler[list[Index]]):
         steps: Steps in an epoch.
         rows: Rows in a batch of one process.
         rank: Which process this is: of the rows of all, it reads the `rank`-th `rows`.
-        world: How many processes there are.
+        world: Number of processes.
     """
 
     def __init__(self, steps: int, rows: int, rank: int = 0, world: int = 1) -> None:
@@ -187,7 +187,7 @@ def masked_losses(
 
     Args:
         model: A `LongspanForMaskedLM`, put into evaluation mode for the call.
-        rows: What `longspan.tasks.masked_words.rows.fixed_rows` returns; the last may be shorter.
+        rows: Result of `longspan.tasks.masked_words.rows.fixed_rows`; the last may be shorter.
         batch_size: Rows read at a time.
         progress: Whether to show a bar on standard error.
     """

@@ -27,7 +27,7 @@ def masked_scores(nats: float, right: float, count: float) -> MaskedScores:
     Args:
         nats: The sum of their losses.
         right: For how many of them the most likely token is the one that was there.
-        count: How many they are.
+        count: Their number.
 
     Raises:
         UserError: There is nothing to predict, or losses are not finite, as after a training run that diverged.

@@ -112,7 +112,7 @@ def fill(tokenizer: PreTrainedTokenizerBase, text: str, likeliest: Sequence[Like
     Args:
         tokenizer: The model's tokenizer.
         text: The text.
-        likeliest: What `likeliest_words` returns for its tokens.
+        likeliest: Result of `likeliest_words` for its tokens.
     """
     filled, *parts = text.split(MASK)
     place, fillings = len(filled), []
@@ -355,7 +355,7 @@ def worst_words(
         losses: `(n,)` nats of the masked tokens.
         found: `(n,)` the likeliest tokens.
         wanted: `(n,)` the right ones.
-        rows: What `longspan.tasks.masked_words.rows.fixed_rows` returned for the documents.
+        rows: Result of `longspan.tasks.masked_words.rows.fixed_rows` for the documents.
         documents: They have `length` and `where`.
         tokenizer: Turns tokens into text.
     """

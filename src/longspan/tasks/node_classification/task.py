@@ -142,7 +142,7 @@ class NodeBatches(Sampler[list[Drawn]]):
     """Batches of rows, other ones in each epoch; processes share each.
 
     Args:
-        rows: How many there are.
+        rows: Their number.
         size: Rows of a batch and process; 0 for all rows at once.
         seed: Seed of the order.
         rank: Number of this process, from 0.

@@ -30,7 +30,7 @@ class Answered:
 
     Attributes:
         where: The place of the question.
-        id: What it is called, if that is known.
+        id: Its name, if it has one.
         question: The question.
         expected: The right answers; none if the document has none.
         spans: The best spans, best first.

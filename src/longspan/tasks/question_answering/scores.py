@@ -22,7 +22,7 @@ class AnswerScores(Scores):
         kinds: Where the data have questions without an answer, for "answer" and "no answer" the number of `questions`
             and their `exact_match` and `f1`; otherwise empty.
         threshold: The log-odds from which an answer is given; None if one always is.
-        loss: What training minimises: the cross-entropy of an answer's first and last token, their mean, in nats; None
+        loss: Training loss: the cross-entropy of an answer's first and last token, their mean, in nats; None
             for what has no probabilities.
         f1: Mean F1 of the words of answers (Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250).
         exact_match: Share of questions whose answer is an expected one.

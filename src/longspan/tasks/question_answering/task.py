@@ -60,7 +60,7 @@ def answer_case(
         windows: The rows of its document, see `windows.FEATURES`.
         span: The characters of the answer in the document.
         name: The answer.
-        said: What the model says, as JSON.
+        said: Prediction as JSON.
 
     Raises:
         UserError: No token is in the span.

@@ -79,7 +79,7 @@ class Reading:
     Attributes:
         tokenizer: The tokenizer.
         limit: The most tokens that are read at once; 0 for no limit.
-        overlap: How many tokens neighbouring windows share, half a window at most.
+        overlap: Number of tokens that neighbouring windows share, half a window at most.
     """
 
     tokenizer: PreTrainedTokenizerBase

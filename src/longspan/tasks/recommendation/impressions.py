@@ -69,7 +69,7 @@ class Shown(NamedTuple):
         history: Lists of identifiers of items.
         candidates: The same, with what was clicked.
         where: Places.
-        problem: What is wrong, empty if nothing is.
+        problem: The problem, empty if there is none.
     """
 
     impression: pa.Array
@@ -98,7 +98,7 @@ def read_impressions(
         data: The settings.
         catalogue: The items.
         counts: Where rows that are left out are counted.
-        news: What messages call the tables of news.
+        news: Name of the tables of news in messages.
         clicks: Whether every impression must have a clicked candidate.
         candidates: Whether it must have any.
 

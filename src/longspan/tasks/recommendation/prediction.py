@@ -33,7 +33,7 @@ class RankedPrediction(Prediction):
             each with `item`, `title` and `score`, the logit.
         ranks: The rank of each candidate, from 1, in the order shown. Unknown ones come last.
         unknown: Candidates that the catalogue lacks, if there are any.
-        unknown_clicks: How many clicks of the history are on such items, if any are.
+        unknown_clicks: Number of clicks of the history on such items, if any.
     """
 
     impression: str | None = None

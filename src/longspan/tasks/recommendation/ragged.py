@@ -13,7 +13,7 @@ class Ragged:
     """Lists as two arrays: list `i` is `values[offsets[i] : offsets[i + 1]]`.
 
     Attributes:
-        values: What is in them, `(n,)`.
+        values: Their values, `(n,)`.
         offsets: Where the lists begin and the last one ends, `(lists + 1,)` int64.
     """
 
@@ -68,8 +68,8 @@ def last(values: np.ndarray, rows: np.ndarray, lists: int, most: int) -> tuple[n
     Args:
         values: The values, `(n,)`.
         rows: Which list each is in, in order, `(n,)`.
-        lists: How many lists there are.
-        most: How many values to keep of each.
+        lists: Number of lists.
+        most: Number of values to keep of each.
     """
     sizes = np.bincount(rows, minlength=lists)
     if not most:

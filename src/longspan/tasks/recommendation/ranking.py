@@ -112,7 +112,7 @@ def impression_logits(
 
     Args:
         model: The model, switched to evaluation mode for the call.
-        impressions: What is scored.
+        impressions: Impressions to score.
         vectors: Vectors of the catalogue. With its `Items` instead, each batch reads the items again, which is slow and
             gives the same to rounding.
         batch_size: Maximum number of impressions in a batch.
@@ -186,7 +186,7 @@ def best_items(
         model: The model, in evaluation mode.
         impressions: Users with what they clicked.
         vectors: Those of the catalogue.
-        count: How many items are wanted of each user.
+        count: Number of items for each user.
 
     Returns:
         Their numbers, the likeliest first, and their logits, `(users, count)` both; -inf where there are no more items.
@@ -242,7 +242,7 @@ def measured(impressions: Impressions, scores: np.ndarray, popularity: np.ndarra
     """Metrics of the scores of all candidates of impressions, one impression after the other.
 
     Args:
-        impressions: What was shown, all of it with what was clicked.
+        impressions: Impressions, all of them with their clicks.
         scores: Higher where a click is likelier, `(n,)`.
         popularity: How often each item of the catalogue was clicked in training.
     """

@@ -444,8 +444,8 @@ def _histories(
         ends: Where those before the impression end.
         candidates: The items of the impressions, which are left out.
         of: Which impression each candidate is of.
-        most: How many clicks to keep of each, the last ones; 0 is all.
-        catalogue: How many items there are.
+        most: Number of clicks to keep of each, the last ones; 0 is all.
+        catalogue: Number of items.
     """
     begins = np.maximum(starts, ends - most - _SPARE) if most else starts
 
@@ -504,7 +504,7 @@ def numbered(columns: Sequence[np.ndarray | Ragged]) -> np.ndarray:
     """Return a number for each row, `(n,)` int64, from 0 in the order of first rows: equal rows have the same one.
 
     Args:
-        columns: What makes rows equal: numbers `(n,)`, where NaN equals NaN, and lists of integers.
+        columns: Keys of equal rows: numbers `(n,)`, where NaN equals NaN, and lists of integers.
     """
     found: np.ndarray | np.uint64 = np.uint64(0)
     for column in columns:

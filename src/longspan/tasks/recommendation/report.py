@@ -51,8 +51,8 @@ def mistakes(impressions: Impressions, logits: np.ndarray, catalogue: Dataset, r
     """Return the impressions whose clicked items rank lowest: the share of other candidates before the last of them.
 
     Args:
-        impressions: What users were shown.
-        logits: What the model says about all candidates.
+        impressions: Impressions shown to users.
+        logits: Scores of all candidates.
         catalogue: The items.
         rows: The same impressions, with their places.
     """
@@ -89,9 +89,9 @@ def shown_to_users(
 
     Args:
         model: The model, in evaluation mode.
-        impressions: What they were shown.
+        impressions: Impressions shown to them.
         vectors: Those of the catalogue.
-        logits: What the model says about all candidates.
+        logits: Scores of all candidates.
         catalogue: The items.
         rows: The same impressions, with their identifiers.
     """

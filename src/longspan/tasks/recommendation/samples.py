@@ -37,7 +37,7 @@ class Impressions:
     """Impressions as flat arrays.
 
     Args:
-        rows: What `longspan.tasks.recommendation.recorded.Recorded` has of a split.
+        rows: A split of `longspan.tasks.recommendation.recorded.Recorded`.
         users: Numbers of known users.
 
     Attributes:
@@ -105,13 +105,13 @@ class Samples(DrawnExamples[Shown]):
 
     Args:
         impressions: Those of training.
-        negatives: How many items that were not clicked there are for a click, at most.
+        negatives: Number of items that were not clicked for each click, at most.
         each: Whether each click is a sample.
         seed: Seed of what is drawn.
 
     Attributes:
         rows: The impression of each sample.
-        left_out: How many clicks have nothing to be told from.
+        left_out: Number of clicks without an item that was not clicked.
 
     Raises:
         UserError: There are no samples.
@@ -167,7 +167,7 @@ def collate(shown: Sequence[Shown], items: Items | None) -> tuple[dict[str, Tens
 
     Args:
         shown: At least one impression.
-        items: What the model reads of the items; None where it is given their vectors.
+        items: The model's inputs from the items; None where it is given their vectors.
     """
     rows = np.arange(len(shown))
     history, clicks = padded(ragged_of(each.history for each in shown), rows, 0)

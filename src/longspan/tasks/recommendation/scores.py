@@ -23,8 +23,8 @@ class RecommendationScores(Scores):
 
     Attributes:
         grouped_by: "impression" or "user".
-        groups: How many groups were scored.
-        left_out: How many others were not, as all or none of their candidates were clicked.
+        groups: Number of groups that were scored.
+        left_out: Number of others that were not, as all or none of their candidates were clicked.
         auc: Share of the pairs of a clicked and another candidate that are in the right order.
         mrr: Mean of 1 / rank over the clicked candidates.
         ndcg_5: nDCG of the first 5.
@@ -114,7 +114,7 @@ def auc_interval(
         offsets: As above.
         users: As above.
         share: How much of the draws' means lies in it; the rest is halved.
-        draws: How many draws.
+        draws: Number of draws.
         seed: Their seed.
 
     Raises:
@@ -156,12 +156,12 @@ class _Ranked:
         group: Its group, from 0, and its `rank` there, from 1.
         rank: `(n,)`.
         clicked: Whether it was clicked, `(n,)`.
-        sizes: How many candidates each group has, `(groups,)`, and how many `positives`, clicked ones.
+        sizes: Number of candidates of each group, `(groups,)`, and of its `positives`, clicked ones.
         positives: `(groups,)`.
         scored: Which groups have both kinds, `(groups,)`.
         tie: Which run of equal scores in one group it is in, `(n,)`.
         auc: The AUC of these, `(scored groups,)`.
-        grouped_by: What groups are.
+        grouped_by: Kind of groups.
     """
 
     order: np.ndarray

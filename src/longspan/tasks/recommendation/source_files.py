@@ -38,7 +38,7 @@ class Location:
 
     Attributes:
         path: The file, or the address of a data set of the Hub.
-        kind: What they are.
+        kind: Their kind.
         names: The names of the file's columns, as far as they can be told.
     """
 

@@ -24,7 +24,7 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
     Args:
         items: the catalogue.
         users: numbers of known users.
-        negatives: how many items that were not clicked there are for each click.
+        negatives: number of items that were not clicked for each click.
         batch_clicks: maximum number of clicks and candidates in a batch, padding included; 0 is no limit.
         popularity: how often each item was clicked in training, (items,).
         kwargs: arguments of `Trainer`; data sets are impressions (`longspan.tasks.recommendation.recorded`).

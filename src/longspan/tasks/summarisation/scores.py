@@ -32,12 +32,12 @@ class SummaryScores(Scores):
 
     Attributes:
         examples: Number of summaries scored.
-        empty: How many of them have no words.
+        empty: Number of them without words.
         words: Mean number of words of a summary, separated by white space.
         reference_words: The same of the references.
         novelty: Share of a summary's pairs of neighbouring words that its document lacks, case ignored; 0 for copies.
         source_read: Share of the tokens of documents and questions that were read.
-        signature: What ROUGE was computed with.
+        signature: Settings of ROUGE.
         intervals: The 95 % bootstrap interval of each ROUGE score, over examples; empty where none was computed.
         rouge_1: F1 of words (Lin 2004, https://aclanthology.org/W04-1013), from 0 to 100.
         rouge_2: F1 of pairs of neighbouring words.

@@ -33,7 +33,7 @@ class WordScores:
         labels: `(w,)` numbers of the right labels, `IGNORED` where unknown.
         sizes: `(n,)` how many words each sentence has.
         tokens: `(w,)` the number of each word's first token among all tokens of the examples.
-        length: How many tokens there are.
+        length: Number of tokens.
     """
 
     parts: Tensor

@@ -131,7 +131,7 @@ def _descend(
         first: `(size + 1,)` where the weights of each feature start.
         label: `(p,)` the label of each weight.
         having: `(size,)` how many words have each feature.
-        decay: What multiplies weights in the gradient of the penalty.
+        decay: Factor of weights in the gradient of the penalty.
         weights, squares, transitions, transition_squares: Weights, and sums of their squared gradients; changed.
         allowed: Which transitions there are.
         dropout: The probability that a word lacks a feature.

@@ -36,7 +36,7 @@ class WordsPrediction(Prediction):
         scores: The probability that the model gives each label.
         offsets: The first character of each word, and the one after its last, in the text; words that came without one
             are joined by spaces.
-        sentences: How many words each sentence has.
+        sentences: Number of words of each sentence.
         spans: Each span with its `type`, its `text`, its `start` and `end` in characters, and the smallest `score` of
             its words; None without such labels.
     """
@@ -137,7 +137,7 @@ def word_case(run: Run, row: Row, of: str, at: float | None, prediction: WordsPr
         of: The label; by default the one that it gets.
         at: The number of the word, from 1; by default the first one with the rarest label.
         prediction: The labels of all words.
-        reader: What turns words into examples.
+        reader: Converter of words to examples.
 
     Raises:
         UserError: See `Task.case`.

@@ -22,7 +22,7 @@ class TokenScores(Scores):
     Attributes:
         per_type: For each type, or plain label, its `precision`, `recall`, `f1` and `support`, 0 where undefined.
         labels: The labels of the rows and columns of `confusion`.
-        confusion: How many words have which label, rows true and columns predicted.
+        confusion: Number of words by label, rows true and columns predicted.
         confused: The most frequent confusions: label, predicted label, and how often.
     """
 

@@ -22,7 +22,7 @@ class TranslationScores(Scores):
     Attributes:
         examples: Number of translations scored.
         length_ratio: Length of the translations over that of the references, in BLEU's tokens.
-        signatures: What "bleu" and "chrf" were computed with, as sacreBLEU writes it.
+        signatures: Settings of "bleu" and "chrf", as sacreBLEU writes them.
         intervals: The 95 % bootstrap interval of "bleu" and "chrf", over examples; empty where none was computed.
         bleu: Corpus BLEU (Papineni et al. 2002), from 0 to 100.
         chrf: chrF (Popović 2015), from 0 to 100.
@@ -45,8 +45,8 @@ def translation_scores(
     """Score translations, (n,), against one reference for each, (n,).
 
     Args:
-        translations: What is scored.
-        references: What is right.
+        translations: Data to score.
+        references: The right answers.
         loss: The loss of the same examples, if there is one.
         intervals: Whether to compute intervals.
 

@@ -261,7 +261,7 @@ def draw_bleu_by_length(rows: Sequence[Mapping[str, float]], path: Path) -> None
     """Draw BLEU and chrF by the length of the source.
 
     Args:
-        rows: What `bleu_by_length` returns.
+        rows: Result of `bleu_by_length`.
         path: The PNG file to write.
     """
     from matplotlib.figure import Figure

@@ -25,7 +25,7 @@ class Subject:
         overrides: Further settings of the recipe.
 
     Attributes:
-        consent: What may be imported: checking a task is consent to running its code.
+        consent: Code that may be imported: checking a task is consent to running its code.
     """
 
     def __init__(self, name: str, data: str, folder: Path, overrides: Sequence[str]) -> None:

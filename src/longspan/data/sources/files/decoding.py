@@ -53,7 +53,7 @@ class NotText(ValueError):
 
     Args:
         byte: The position of the first invalid byte, from 0.
-        problem: What is wrong, as rows have it.
+        problem: The problem, as rows have it.
     """
 
     def __init__(self, byte: int, problem: str) -> None:

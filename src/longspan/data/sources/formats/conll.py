@@ -111,7 +111,7 @@ class _Layout:
     Attributes:
         universal: Whether every line that begins with "#" is a comment.
         tabs: Whether tabs separate fields.
-        width: How many fields a word has; 0 if no line tells.
+        width: Number of fields of a word; 0 if no line tells.
     """
 
     universal: bool

@@ -68,8 +68,8 @@ def read_packages(files: Sequence[DocumentFile], schema: Schema, files_per_class
     Leaving out exact copies keeps a document from being in two splits.
 
     Args:
-        files: What `list_packages` found.
-        schema: What to read: text and optionally a label, the name of the package.
+        files: Result of `list_packages`.
+        schema: Columns to read: text and optionally a label, the name of the package.
         files_per_class: Maximum number of documents per package; 0 means all.
     """
     text_column, label_column = schema.document_columns("'packages'")

@@ -23,8 +23,8 @@ def parallel_files(path: Path, schema: Schema, setting: str = "") -> list[Path]:
     them, "train.en,train.de". They may be compressed.
 
     Args:
-        path: What the settings say.
-        schema: What to read.
+        path: Path in the settings.
+        schema: Columns to read.
         setting: The beginning of messages.
 
     Raises:

@@ -56,7 +56,7 @@ class Schema:
         columns: The columns.
         names: The name of each column in the source, by its own name; several names are joined by commas.
         encoding: The encoding of text files, or "auto".
-        delimiter: What separates the fields of csv and tsv files; "auto" is a comma in one and a tab in the other.
+        delimiter: Separator of the fields of csv and tsv files; "auto" is a comma in one and a tab in the other.
         quoting: One of `QUOTING`, see `SourceData`.
         header: Whether their first row has the names of the columns; otherwise these are numbered from 1.
     """

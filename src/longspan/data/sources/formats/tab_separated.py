@@ -27,7 +27,7 @@ class Fields(NamedTuple):
     Attributes:
         columns: The fields of each column by name, strings.
         where: The place of each row, strings.
-        problem: What is wrong with each row, empty if nothing is; a row with a problem has empty fields.
+        problem: Problem of each row, empty if there is none; a row with a problem has empty fields.
     """
 
     columns: dict[str, pa.Array]

@@ -38,7 +38,7 @@ class Candidate:
     Attributes:
         chosen: Its settings, as JSON.
         logits: `(n, c)` by split, for those that are held out.
-        parameters: How many numbers it has learned.
+        parameters: Number of learned parameters.
     """
 
     chosen: dict[str, Any]

@@ -56,7 +56,7 @@ class Candidate:
     Attributes:
         chosen: Its settings, as JSON.
         outputs: By split, what a model of the task would give as logits, `(n, num_labels)`.
-        parameters: How many numbers it has learned.
+        parameters: Number of learned parameters.
     """
 
     chosen: dict[str, Any]
@@ -208,10 +208,10 @@ def candidates(
     """Yield a logistic regression over features for each of several strengths.
 
     Args:
-        name: What the features are called.
+        name: Name of the features.
         features: By split.
-        documents: What has them, and their classes.
-        strengths: What scikit-learn's C may be.
+        documents: Documents that have them, and their classes.
+        strengths: Values of scikit-learn's C to try.
         seed: See `longspan.tasks.base.baselines.bags.log_odds`, as for `dense`.
         dense: Likewise.
     """

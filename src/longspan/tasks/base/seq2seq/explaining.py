@@ -22,8 +22,8 @@ class SourceText:
 
     Attributes:
         ids: Its tokens (m,).
-        places: What these are.
-        removed: How many more it has.
+        places: Positions of the tokens, as people see them.
+        removed: Number of further positions.
     """
 
     ids: list[int]
@@ -39,7 +39,7 @@ def written(run: Run, where: str, source: SourceText, how: Search, name: str, of
         where: The place of the example.
         source: The source.
         how: How the text is searched for.
-        name: What it is called, such as "translation".
+        name: Its name, such as "translation".
         of: A token to explain in place of the one at `at`.
         at: The number of a token of the text, from 1, the end among them; None for the text as a whole, of which the
             log probability is explained.

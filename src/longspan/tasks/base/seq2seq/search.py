@@ -157,7 +157,7 @@ def scored_search(
 
     Args:
         model, sources, how, streams: See `search`.
-        link: What links target tokens to the source; None for nothing.
+        link: Links of target tokens to the source; None for none.
 
     Raises:
         UserError: The decoder has no weights to link by, see `longspan.models.alignment.aligned_layers`.
@@ -264,9 +264,9 @@ class _Forced:
 
     Args:
         model: An encoder-decoder model.
-        best: How many targets each source has.
+        best: Number of targets of each source.
         streams: `input_ids` and `labels`.
-        link: What links target tokens to the source.
+        link: Links of target tokens to the source.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class _Forced:
         Args:
             batch: The numbers of b sources.
             given: Their tokens and mask.
-            encoded: What the encoder returned for them.
+            encoded: Output of the encoder for them.
             targets: b·best targets, those of the first source first.
         """
         end = self.model.generation_config.eos_token_id

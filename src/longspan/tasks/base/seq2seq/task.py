@@ -78,7 +78,7 @@ class Written:
     Attributes:
         texts: The best text for each.
         losses: The nats of each reference, and its number of tokens, (n, 2).
-        cut: How many texts never ended.
+        cut: Number of texts that never ended.
         padding: The share of padding in batches.
     """
 
@@ -248,7 +248,7 @@ def answers(
         run: The trained model.
         sources: Token ids, each read once.
         how: How texts are searched for.
-        name: What a text is called in the result.
+        name: Name of a text in the result.
         words: For each source the number of the word of each of its tokens, -1 for none. Texts then have an
             `alignment` of their words with those of the source.
 

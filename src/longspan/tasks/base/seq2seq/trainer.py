@@ -25,7 +25,7 @@ class DrawnPairs(DrawnExamples[dict[str, Any]]):
 
     Args:
         pairs: `input_ids` and `labels`, the ordinary tokens, and `source` and `target`, the texts.
-        processor: What made these tokens.
+        processor: Processor that made these tokens.
         rate: The share of merges that are left out, see `BpeDropout`.
         seed: Seed of the segmentations.
         most: Maximum number of tokens of sources and targets, end tokens included; None for any number. Where one drawn

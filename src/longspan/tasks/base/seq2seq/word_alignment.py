@@ -23,7 +23,7 @@ def source_words(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], lengt
     Args:
         tokenizer: The tokenizer of sources.
         texts: The sources.
-        lengths: How many tokens are read of each, special ones around them included.
+        lengths: Number of tokens read of each, special ones around them included.
     """
     before, after = (len(ids) for ids in special_tokens(tokenizer, 1))
     found = []

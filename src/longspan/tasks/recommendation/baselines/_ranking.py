@@ -20,7 +20,7 @@ class Scorer(NamedTuple):
 
     Attributes:
         score: Gives each of `Impressions.candidates.values` a number, `(n,)`, higher where a click is likelier.
-        parameters: How many numbers were learned.
+        parameters: Number of learned parameters.
         chosen: The settings that were chosen on held-out impressions, as JSON.
     """
 

@@ -109,6 +109,19 @@ def test_encodings_that_differ_in_few_letters(text: str, encoding: str) -> None:
     assert content.decode(found) == text
 
 
+@pytest.mark.parametrize("encoding", ["cp1250", "iso8859-2", "mac-latin2"])
+def test_files_of_a_folder_are_looked_at_together(tmp_path: Path, encoding: str) -> None:
+    """Each has a letter or two, with which any of these encodings would do."""
+    words = ["koš", "žena", "kůň", "dešťový", "město", "řeka", "věž", "šíp", "čaj", "tužka", "líný", "dívka"]
+    for number, word in enumerate(words):
+        write(tmp_path / "a" / f"{number:02}.txt", f"{number}: {word} abc\n".encode(encoding))
+    write(tmp_path / "a" / "plain.txt", b"plain\n")
+    write(tmp_path / "a" / "utf.txt", "žlutý\n".encode())
+    found = list(read_rows(tmp_path / "a", TEXT, ClassificationData(encoding="auto")))
+    wanted = [f"{number}: {word} abc\n" for number, word in enumerate(words)]
+    assert [row.values["text"] for row in found] == [*wanted, "plain\n", "žlutý\n"]
+
+
 def test_names_from_several_languages_stay_western() -> None:
     text = "Among those present: Jürgen Müller, José Muñoz, Søren Ångström, François Lefèvre and João Conceição. " * 2
     assert find_encoding_of(text.encode("cp1252")) in ("cp1252", "latin-1")

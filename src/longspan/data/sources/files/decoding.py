@@ -110,10 +110,10 @@ def is_damaged(text: str) -> bool:
     return False
 
 
-def decode(content: bytes, encoding: str) -> tuple[str, str]:
+def decode(content: bytes, encoding: str, likely: str = "") -> tuple[str, str]:
     """Return bytes as text without a byte order mark, and the encoding that "auto" found.
 
-    The latter is empty for UTF-8, and with any other `encoding`.
+    The latter is empty for UTF-8, and with any other `encoding`. `likely` is as for `find_encoding`.
 
     Raises:
         NotText: They are not text in the encoding.
@@ -123,7 +123,7 @@ def decode(content: bytes, encoding: str) -> tuple[str, str]:
     chosen = encoding
     if encoding == AUTO:
         # Where nothing fits, UTF-8 says which byte is the first that does not.
-        found = find_encoding_of(content)
+        found = find_encoding_of(content, likely)
         chosen = found or "utf-8"
     try:
         if codecs.lookup(chosen).name == "utf-8":

@@ -14,7 +14,7 @@ import functools
 import io
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO
 
@@ -66,6 +66,10 @@ _LANGUAGES = {
 _SIGNS = "\u00a0«»„“”‚‘’–—…•°§©®£€½¼¾²³×·¡¿\xad№™†"
 _ENOUGH = 5
 """Number of letters beyond ASCII that are enough to go by the letters of languages."""
+_ALL = 0.995
+"""Share of the characters beyond ASCII that counts as all of them."""
+_FILES = 500
+"""Number of files of a folder that are looked at together."""
 _WIDE = ("utf_16_le", "utf_16_be")
 _MESS = 0.1
 """Maximum share of implausible characters, as charset-normalizer counts them."""
@@ -73,7 +77,7 @@ _MESS = 0.1
 Opened = Callable[[], AbstractContextManager[BinaryIO]]
 
 
-def find_encoding(opened: Opened) -> str | None:
+def find_encoding(opened: Opened, likely: str = "") -> str | None:
     """Return the name of a file's encoding, as Python knows it; None if nothing fits.
 
     Text that is UTF-8 but for a few bytes is damaged UTF-8, and text that mixes UTF-8 with another encoding has no
@@ -81,6 +85,7 @@ def find_encoding(opened: Opened) -> str | None:
 
     Args:
         opened: Opens the file again, decompressed; it is read several times, in constant memory.
+        likely: The encoding of the files next to it (`encoding_together`), taken where its letters explain this one.
     """
     with opened() as stream:
         head = stream.read(_LINE)
@@ -97,7 +102,11 @@ def find_encoding(opened: Opened) -> str | None:
         mixed = valid > 2 and valid > 0.2 * invalid
     sample = head if wide else _sample(opened)
     names = _candidates(sample, _WIDE if wide else _KNOWN)
-    for name in names if wide else _by_letters(sample, names):
+    if not wide:
+        names = _by_letters(sample, names)
+        if likely and _explained(sample, likely, _LETTERS[likely], least=0) >= _ALL:
+            names = [likely, *names]
+    for name in names:
         name = _shortest(opened, name)
         if _decodes(opened, name) and not (not wide and mixed and len(sample.decode(name, "replace")) == len(sample)):
             return name
@@ -109,9 +118,28 @@ def mark_of(head: bytes) -> str:
     return next((name for mark, name in _MARKS if head.startswith(mark)), "")
 
 
-def find_encoding_of(content: bytes) -> str | None:
-    """Return the name of the encoding of a text in memory; None if nothing fits."""
-    return find_encoding(lambda: nullcontext(io.BytesIO(content)))
+def find_encoding_of(content: bytes, likely: str = "") -> str | None:
+    """Return the name of the encoding of a text in memory; None if nothing fits. See `find_encoding`."""
+    return find_encoding(lambda: nullcontext(io.BytesIO(content)), likely)
+
+
+def encoding_together(files: Sequence[Opened]) -> str:
+    """The encoding in which the letters of one language explain all of several files that are not UTF-8; else "".
+
+    A file alone may have too few letters to tell.
+    """
+    sample = bytearray()
+    for opened in files[:: max(1, len(files) // _FILES)]:
+        with opened() as stream:
+            head = stream.read(_SAMPLE)
+        if not (head.isascii() or mark_of(head) or head.count(0) > len(head) // 5 or _decodes(opened, "utf-8")):
+            sample += _sample(lambda head=head: nullcontext(io.BytesIO(head)))[:_LINE]  # type: ignore[misc]
+        if len(sample) >= _SAMPLE:
+            break
+    if not sample:
+        return ""
+    found = next(iter(_by_letters(bytes(sample), _candidates(bytes(sample), _KNOWN))), "")
+    return found if found in _LETTERS and _explained(bytes(sample), found, _LETTERS[found]) >= _ALL else ""
 
 
 @functools.cache
@@ -229,7 +257,7 @@ def _by_letters(sample: bytes, names: list[str]) -> list[str]:
     likeliest = 0.0 if not known or _halves(sample, known) > 0.2 else 1.0
     if known in _LETTERS:
         likeliest = _explained(sample, known, _LETTERS[known], least=0)
-    if best < 0.995 or likeliest >= 0.995:
+    if best < _ALL or likeliest >= _ALL:
         return names
     return [*(name for name, share in shares.items() if share == best), *names]
 

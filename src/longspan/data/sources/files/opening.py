@@ -196,12 +196,13 @@ class _Zstandard(io.RawIOBase):
         return len(content)
 
 
-def read_document(path: Path, encoding: str) -> tuple[str, str]:
+def read_document(path: Path, encoding: str, likely: str = "") -> tuple[str, str]:
     """Return the text of a file, decompressed and without its byte order mark; of an HTML page, the text it shows.
 
     Args:
         path: The file.
         encoding: Its encoding, or "auto".
+        likely: That of the files next to it, as for `find_encoding`.
 
     Returns:
         The text, and the encoding that "auto" found; empty for UTF-8, and with any other `encoding`.
@@ -220,7 +221,7 @@ def read_document(path: Path, encoding: str) -> tuple[str, str]:
                     f"expected at most {LARGEST_DOCUMENT:,} bytes in a compressed document, got more in {name}; "
                     "decompress it, and split it into several files."
                 )
-    text, found = decode(bytes(content), encoding)
+    text, found = decode(bytes(content), encoding, likely)
     return (html_text(text, name) if packed_suffix(path) in HTML else text), found
 
 

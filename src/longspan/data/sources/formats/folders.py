@@ -5,13 +5,15 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from longspan.data.columns.kinds import Label, Text
 from longspan.data.columns.media import Media
 from longspan.data.sources.files.decoding import NotText
-from longspan.data.sources.files.opening import examine, read_document, suffix
+from longspan.data.sources.files.encodings import AUTO, encoding_together
+from longspan.data.sources.files.opening import examine, open_packed, read_document, suffix
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError, did_you_mean
 from longspan.machine.printing import printable
@@ -274,12 +276,15 @@ def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
         UserError: A file cannot be read or decompressed.
     """
     text, label = schema.document_columns("a folder of text files")
+    likely = ""
+    if schema.encoding == AUTO and not isinstance(text, Media) and len(files) > 1:
+        likely = encoding_together([partial(open_packed, Path(file.path)) for file in files])
     for file in files:
         if isinstance(text, Media):
             yield schema.row(_cells(schema, text, file.path, label, file), file.where, Path(file.path).parent)
             continue
         try:
-            content, encoding = read_document(Path(file.path), schema.encoding)
+            content, encoding = read_document(Path(file.path), schema.encoding, likely)
         except NotText as error:
             yield Row({}, f"{file.where}, byte {error.byte}", error.problem)
             continue

@@ -22,7 +22,7 @@ ALIASES: Mapping[str, Alias] = {
     "transformer_xl": Alias("relative", {"causal": True}),
 }
 
-#: What else people call a mixer, for suggestions only: these words do not name one.
+#: Other names of mixers, for suggestions only: these words do not name one.
 MEANT: Mapping[str, str] = {
     "abc": "bounded_memory",
     "attention": "softmax",

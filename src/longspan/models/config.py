@@ -16,7 +16,7 @@ from longspan.models.block import ACTIVATIONS
 from longspan.models.settings import DEEPEST, LARGEST, WIDEST, HeadSettings, PartSettings
 from longspan.options import Range, check, document, option
 
-#: What the layers are made of, and how wide the embeddings are: a model that starts from another one has the same.
+#: Types of the layers, and width of the embeddings: a model that starts from another one has the same.
 SHAPE = (
     *("dim", "depth", "heads", "feed_forward_dim", "mixers", "mixer_options", "causal", "forget", "rotary"),
     *("short_convolution", "position", "position_combine", "max_positions", "position_period", "embedding_dim"),

@@ -14,7 +14,7 @@ from longspan.models.backbone import Backbone
 from longspan.models.model import LongspanModel
 from longspan.models.states import MixerStates
 
-#: What `generate` knows of the sources.
+#: State of `generate` for the sources.
 _SOURCE = ("encoder_outputs", "attention_mask", "source_ids")
 
 

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 LIBRARY = "longspan"
 #: A repository that is not known yet.
 REPOSITORY = "OWNER/NAME"
-#: What code in a card loads: in the run folder itself the folder, on the Hub the repository.
+#: Source that code in a card loads: in the run folder itself the folder, on the Hub the repository.
 NAME = f'name = "."  # this folder; from the Hugging Face Hub, "{REPOSITORY}"'
 
 _TEMPLATE = "This model card has been automatically generated."

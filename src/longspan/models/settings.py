@@ -43,7 +43,7 @@ def from_data(default: Any, text: str = "", allowed: options.Range | Collection[
 class PartSettings(options.Options):
     """Settings of embeddings or of a head."""
 
-    #: Where the part's settings are in a `LongspanConfig`.
+    #: Name of the part's settings in a `LongspanConfig`.
     part: ClassVar[str]
     largest = LARGEST
 

@@ -13,7 +13,7 @@ from longspan.errors import UserError
 from longspan.models.backbone import Backbone
 from longspan.models.parts.ngrams import NOTHING
 
-#: What the names of tensors of `MixerStates.history` begin with where they are saved.
+#: Prefix of the names of tensors of `MixerStates.history` in saved files.
 _HISTORY = "history."
 #: Likewise of `MixerStates.context`.
 _CONTEXT = "context."

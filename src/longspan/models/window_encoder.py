@@ -27,7 +27,7 @@ from longspan.models.config import LongspanConfig
 
 #: Tokens that the encoder reads at a time: a base model's layer holds some hundred megabytes for them.
 TOKENS_AT_A_TIME = 8192
-#: What outputs are kept as: eleven binary digits are enough, given an encoder's dropout in its own training.
+#: Type of stored outputs: eleven binary digits are enough, given an encoder's dropout in its own training.
 KEPT = torch.float16
 #: Increase this when the same weights and windows give other outputs.
 _VERSION = 1

@@ -12,7 +12,7 @@ import torch
 
 _LINEAR, _LIMIT = 200 / 3, 1000.0
 _STEP = math.log(6.4) / 27
-#: What is added to powers before their logarithm: a silent frame is no outlier.
+#: Addend of powers before their logarithm: a silent frame is no outlier.
 FLOOR = 1e-6
 
 

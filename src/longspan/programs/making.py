@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from longspan.errors import UserError
 
-#: What runs a program: token ids and attention mask, (b, t) each, to logits.
+#: Function that runs a program: token ids and attention mask, (b, t) each, to logits.
 Runner = Callable[[Tensor, Tensor], Tensor]
 INPUTS, OUTPUT = ("input_ids", "attention_mask"), "logits"
 # Sizes of the inputs it is traced with: primes, so that they are no size of the model by chance.

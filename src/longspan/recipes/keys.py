@@ -32,7 +32,7 @@ SET_ELSEWHERE = {
 }
 """Keys of `TrainingArguments` that recipes may not set, and what to do instead."""
 
-#: What a run does where its recipe says nothing, whatever its task; these differ from the defaults of
+#: Defaults of a run where its recipe says nothing, whatever its task; these differ from the defaults of
 #: `TrainingArguments`.
 TRAINING_DEFAULTS: dict[str, Any] = {
     "learning_rate": 1e-3,

@@ -199,7 +199,7 @@ def _summed(scores: Sequence[float], owners: np.ndarray, count: int) -> np.ndarr
     return np.bincount(owners[owned], np.asarray(scores, np.float64)[owned], count)
 
 
-#: What a piece, the whole, and several pieces are called.
+#: Names of a piece, the whole, and several pieces.
 WHAT = {
     "characters": ("word", "text", "words"),
     "seconds": ("stretch", "recording", "stretches"),

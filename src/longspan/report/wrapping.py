@@ -14,7 +14,7 @@ _GAP, _PADDING = 2, 2
 _FULL = 104
 #: Stands for a space that no line ends at.
 _KEPT = "\0"
-#: What begins an entry of its own: "name:", "two words:", "name (note):".
+#: Beginning of an entry: "name:", "two words:", "name (note):".
 _LABEL = re.compile(r"[`\w./-]+(?: [\w-]+){0,2}(?: \([^)]*\))?:(?= |$)")
 
 

@@ -687,7 +687,7 @@ class Sessions(TrainerCallback, ExportableState):
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
 
 
-#: What tools besides longspan read or people look at; never a pickle, no checkpoint, no log.
+#: Suffixes of files that other tools read or people look at; never a pickle, no checkpoint, no log.
 _KINDS = (".json", ".jsonl", ".md", ".model", ".png", ".safetensors", ".toml", ".txt")
 
 

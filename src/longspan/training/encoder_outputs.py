@@ -32,7 +32,7 @@ _SAVED_TOGETHER = 256
 #: Documents and tokens that are read together.
 _DOCUMENTS, _TOKENS = 64, 32768
 _BYTES = 2
-#: What is computed of examples in addition to their streams, in the place of the main one and of a second document.
+#: Outputs computed for examples in addition to their streams, in the place of the main one and of a second document.
 COMPUTED = {"inputs_embeds": Stream("float16"), "second_embeds": Stream("float16")}
 #: The stream and the column of lengths that each is computed from.
 _SOURCES = {"inputs_embeds": ("input_ids", "length"), "second_embeds": ("second_ids", "second_length")}

@@ -40,7 +40,7 @@ TOLERANCE = 1e-4
 #: With 8 bits, a number that lies between two steps of 1/127 may fall to either.
 INT8_TOLERANCE = 2e-2
 _MARK = "export.json"
-#: What every export of one kind has: nothing else is replaced.
+#: Files of every export of one kind: nothing else is replaced.
 _MARKS = (_MARK, FILE)
 #: Texts that a program is checked and timed on, and their longest; documents that 8 bits are scored on.
 _TEXTS, _TOKENS, _SCORED = 32, 4096, 1000

@@ -33,7 +33,7 @@ UNFINISHED = ".unfinished-"
 Start = Literal["new", "overwrite", "resume", "finish"]
 """How a training run starts."""
 
-#: What a run that is resumed may be given more of.
+#: Settings that a resumed run may raise.
 MORE = ("training.num_train_epochs", "training.max_steps", "training.max_minutes")
 
 _NAMED = 3

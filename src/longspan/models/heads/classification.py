@@ -209,7 +209,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     """
 
     head_settings = ClassificationSettings
-    #: How many vectors, each as wide as `Pooling` makes them, the classifier reads side by side.
+    #: Number of vectors, each as wide as `Pooling` makes them, that the classifier reads side by side.
     vectors: ClassVar[int] = 1
     wide: Wide | None
 

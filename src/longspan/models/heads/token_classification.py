@@ -24,7 +24,7 @@ from longspan.ops.crf import best_path, filtered, log_marginals
 from longspan.ops.pooling import accumulation_dtype
 from longspan.options import Range, option
 
-#: What makes the score of a B- within a word as good as none.
+#: Score of a B- within a word, as good as none.
 _NEVER = -1e4
 #: Logarithms of probabilities below this are as good as this.
 _LEAST = -8.0

@@ -8,7 +8,7 @@ from longspan.ops.counts import present
 from longspan.ops.scan import accumulation_dtype
 from longspan.ops.segments import segment_sum
 
-#: How term frequencies saturate, and what length counts for: BM25's usual k1 and b.
+#: Saturation of term frequencies and weight of length: BM25's usual k1 and b.
 SATURATION, LENGTH = 1.5, 0.75
 #: Standard deviations, in parts, of the Gaussians by which a part sees what occurs around it; 0 is the part alone.
 SPREADS = (0.0, 2.0, 4.0, 8.0, 14.0, 28.0)

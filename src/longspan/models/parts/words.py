@@ -15,7 +15,7 @@ _PRIME = (1 << 31) - 1
 _FACTOR, _SPREAD = 1_103_515_245, 1_597_334_677
 #: Bytes of a token that are known; `longspan.data.text.words.letters` gives that number.
 LETTERS = 24
-#: What tells the kinds of n-grams of features from those of words, of which there are fewer.
+#: Salt that separates kinds of n-grams of features from those of words, of which there are fewer.
 _SALT_OF_FEATURES = 1000
 _FEATURES_IN_A_ROW = 3
 

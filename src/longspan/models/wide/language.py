@@ -13,7 +13,7 @@ from longspan.models.wide.cache import CacheQuery, CacheScores, cached
 from longspan.models.wide.kneser_ney import KneserNey
 from longspan.ops.pooling import accumulation_dtype
 
-#: How sharply the caches tell similar outputs from others; each is a part of its own.
+#: Sharpnesses of the caches; each is a part of its own.
 SHARPNESSES = (8.0, 24.0)
 #: Width of the gate's hidden layer.
 HIDDEN = 32

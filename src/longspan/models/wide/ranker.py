@@ -11,13 +11,13 @@ from longspan.models.wide.base import WidePart
 from longspan.models.wide.classifier import tfidf
 from longspan.ops.pooling import accumulation_dtype
 
-#: What is known of a candidate, in the order of `Ranker.weights`.
+#: Features of a candidate, in the order of `Ranker.weights`.
 FEATURES = ("match", "words", "clicks", "age")
-#: How finely times are told apart, as a share of the unit.
+#: Resolution of times, as a share of the unit.
 _FINE = 1000
 #: A time that is not known.
 NEVER = -(2**62)
-#: How many numbers the profiles of users may take at once.
+#: Maximum number of values in the profiles of users at once.
 _ROOM = 1 << 24
 _TINY = 1e-12
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 #: Characters of the longest beginnings and endings, and of a neighbour's ending.
 _AFFIX, _ENDING = 4, 3
-#: How many characters of a word count; longer ones are addresses.
+#: Number of characters of a word that count; longer ones are addresses.
 _LONGEST = 100
 #: Words on either side, and those whose further features count.
 _REACH, _NEAR = 3, 2
@@ -35,7 +35,7 @@ _UPPER, _LOWER, _DIGIT, _LETTER, _OTHERS = 1, 2, 3, 4, 5
 _LETTERS = ((0x3041, 0xA4D0), (0xAC00, 0xD7A4), (0xF900, 0xFB00), (0x20000, 0x323B0))
 #: Arithmetic is modulo 2^64. The factors are those of Knuth's MMIX generator, and of splitmix64.
 _FACTOR, _MIX, _SALT = 6364136223846793005, -4658895280553007687, -7046029254386353131
-#: What is beyond a sentence.
+#: Value beyond a sentence.
 _BEYOND = 1
 NOTHING = 0
 """The hash of a feature that a word does not have."""

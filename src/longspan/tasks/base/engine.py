@@ -276,9 +276,9 @@ def check_outputs(output: Any) -> None:
 class PipelineTask(Task[S, D, O, P], Generic[S, D, O, P]):
     """A task whose predictions and scores are those of a `Pipeline`."""
 
-    #: What is done with the rows of a run.
+    #: Pipeline for the rows of a run.
     pipeline_class: ClassVar[type[Pipeline]]
-    #: What trains its models.
+    #: Trainer of its models.
     trainer_class: ClassVar[type[LongspanTrainer]]
 
     def pipeline(self, run: Run[D, O, P], options: Any = None) -> Any:

@@ -56,9 +56,9 @@ class ProcessedTask(PipelineTask[S, D, LengthTrainingOptions, P], Generic[S, D, 
     """Examples that a processor turns into streams, read in batches of similar length."""
 
     training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
-    #: What one is called in messages.
+    #: Name of one in messages.
     example: ClassVar[str] = "an example"
-    #: What tables say about the data of each split: keys of `describe`, each with its words and how it is written.
+    #: Columns of tables about the data of each split: keys of `describe`, each with its words and how it is written.
     facts: ClassVar[Facts] = {
         "documents": ("examples", count),
         "tokens": ("positions", count),
@@ -228,13 +228,13 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
     """Examples, each of which has one answer."""
 
     pipeline_class = ExamplePipeline
-    #: Which of the model's outputs are scored, and make answers.
+    #: Output of the model that is scored, and makes answers.
     output: ClassVar[str] = "logits"
     #: The sequences that its models read, whose positions are explained.
     reads: ClassVar[Sequence[InputSequence]] = (InputSequence(),)
     #: Trainer of its models.
     trainer_class = LengthTrainer
-    #: What training reads where `data.augmentation` changes examples; None where a task's data have none.
+    #: Data of training where `data.augmentation` changes examples; None where a task's data have none.
     augmented_class: ClassVar[type[AugmentedExamples] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -308,11 +308,11 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     evaluation_options: ClassVar[type] = EvaluationOptions
     #: The options of `longspan.predict` besides what is read.
     prediction_options: ClassVar[type] = PredictionOptions
-    #: What error messages tell users to set when a recipe names no data.
+    #: Settings that error messages name when a recipe names no data.
     data_hint: ClassVar[str] = "data.path=FILE (a csv, tsv, jsonl or parquet file), or data.train=FILE"
     #: The column of labels by whose classes splits are made, if there is one.
     stratify: ClassVar[str | None] = None
-    #: What is measured: names, words and order of the scores, and which of them chooses the best epoch.
+    #: Its scores: names, words and order, and which of them chooses the best epoch.
     scores: ClassVar[type[Scores]]
     #: The class of its predictions, each field of which may be None: those of rows that cannot be read are of it, too.
     prediction: ClassVar[type[Prediction]] = Prediction
@@ -323,11 +323,11 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     length_key: ClassVar[str] = "data.max_length"
     #: Whether all splits are parts of one source, such as the nodes of a graph, so that none has copies in another.
     one_source: ClassVar[bool] = False
-    #: What its model cards say to the Hugging Face Hub; their text is `card.md` in its folder, see `base.md` here.
+    #: Metadata of its model cards for the Hugging Face Hub; their text is `card.md` in its folder, see `base.md` here.
     hub: ClassVar[Hub] = Hub()
     #: The class of its models.
     model_class: ClassVar[type[PreTrainedModel]]
-    #: What turns its examples into the streams of a batch.
+    #: Processor that turns its examples into the streams of a batch.
     processor: ClassVar[type[Processor]] = TextProcessor
     #: What turns its inputs into vectors: the kind whose required settings a recipe gives, or the first.
     embeddings: ClassVar[Sequence[type[EmbeddingSettings]]] = (TokenSettings, EncoderSettings)

@@ -212,7 +212,7 @@ CHARACTERS = 0
 _STRONG, _WEAK = (100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1), (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 BAYES = tuple(Kind(range(1, longest + 1), False, _STRONG) for longest in (2, 3))
 TFIDF = tuple(Kind(range(1, longest + 1), True, _WEAK) for longest in (1, 3))
-#: What else is tried for few documents, with n-grams of characters where there are any.
+#: Further trials for few documents, with n-grams of characters where there are any.
 TFIDF_PAIRS = Kind(range(1, 3), True, (*_WEAK, 0.003, 0.001))
 TFIDF_SPELLED = Kind((CHARACTERS, 1, 2), True, (*_WEAK, 0.003, 0.001))
 SPELLED = Kind((CHARACTERS,), False, _STRONG)

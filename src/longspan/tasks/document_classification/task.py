@@ -69,7 +69,7 @@ def _of_several(labels: Mapping[str, int]) -> str:
     return f"labels such as {shown(found[0])} look like several in one, which the recipe 'multi-label' reads{setting}"
 
 
-#: What pulls the scales towards the wide part alone, in nats: documents by the hundred outweigh it. Few of them are
+#: Penalty that pulls the scales towards the wide part alone, in nats: documents by the hundred outweigh it. Few are
 #: right by chance, all the more for the best of many epochs.
 _PRIOR = 20.0
 

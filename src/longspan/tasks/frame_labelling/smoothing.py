@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-#: What validation chooses from as λ, in nats.
+#: Values of λ that validation chooses from, in nats.
 PENALTIES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 #: Positions that may be undecided: beyond, those at the beginning get the label of the best sequence so far.
 MOST = 8192

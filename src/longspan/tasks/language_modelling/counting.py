@@ -52,7 +52,7 @@ class Counts:
     def __init__(self, documents: Sequence[np.ndarray], *, end: int, vocab_size: int) -> None:
         self.vocab_size = vocab_size
         self._tokens = np.concatenate([np.concatenate([[end], each, [end]]) for each in documents]).astype(np.int64)
-        #: How many tokens of its document come before each; 0 is the end that begins it, which is no target.
+        #: Number of tokens of its document before each; 0 is the end that begins it, which is no target.
         self._depth = np.concatenate([np.arange(len(each) + 2) for each in documents])
         self._levels: list[_Level] = []
         # Of the order to come: the number of each position's n-gram; what each goes on from, its last token and how

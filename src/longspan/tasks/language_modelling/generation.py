@@ -28,7 +28,7 @@ from longspan.tasks.base.options import GenerationOptions
 _CONTEXT = 16
 #: Bytes of the longest character, and therefore the maximum number of its tokens.
 _LONGEST = 4
-#: How bytes that are not a character, or not yet, are shown.
+#: Sign for bytes that are not a character, or not yet.
 _BROKEN = "\ufffd"
 
 

@@ -11,8 +11,7 @@ from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts, compare_parts
 
 #: Neighbouring tokens are not independent: excerpts of so many tokens are drawn together.
 _EXCERPT = 512
-#: How many losses `losses_of_parts` returns of each target: those of both parts together, of the network, and of the
-#: counts.
+#: Number of losses that `losses_of_parts` returns for each target: of both parts together, the network, and the counts.
 LOSSES = 3
 
 

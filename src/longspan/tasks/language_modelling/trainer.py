@@ -30,7 +30,7 @@ from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import Loader, data_seed
 
-#: How many tokens of the validation split the weights of a mixture are fitted to: more change them little.
+#: Number of tokens of the validation split that the weights of a mixture are fitted to: more change them little.
 _ENOUGH = 30_000
 
 

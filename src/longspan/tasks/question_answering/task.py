@@ -104,7 +104,7 @@ def answer_case(
     return Case(where, Target(name, "log-odds", odds, share), question, places, said)
 
 
-#: What models read in addition to the ids of tokens, and what stands at padding.
+#: Inputs of models in addition to the ids of tokens, and their values at padding.
 PER_TOKEN = {"token_type_ids": Stream()}
 #: Their outputs.
 LOGITS = ("start_logits", "end_logits")

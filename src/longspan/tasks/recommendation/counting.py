@@ -18,11 +18,11 @@ from longspan.training.lengths import scoring_batches
 
 #: The clicks of an impression are predicted from what was counted in the other folds.
 FOLDS = 5
-#: How many shows of the mean kind are added to those of a word, or of an item.
+#: Number of shows of the mean kind that are added to those of a word, or of an item.
 SMOOTHING = 8.0
 #: What pulls the weights of counts towards 0, in nats, and how many candidates they are fitted to at most.
 _RIDGE, _ENOUGH = 2.0, 400_000
-#: What pulls the scales towards the counts alone, in nats: clicks by the hundred outweigh it.
+#: Penalty that pulls the scales towards the counts alone, in nats: clicks by the hundred outweigh it.
 _PRIOR = 20.0
 #: Impressions, and clicks and candidates, that are scored together.
 _TOGETHER, _CLICKS = 256, 65536

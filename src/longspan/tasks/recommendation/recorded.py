@@ -193,7 +193,7 @@ def _drawn(splits: dict[str, Dataset], fractions: dict[str, float], seed: int) -
     return splits | {split: train.select(numbers) for split, numbers in parts.items()}
 
 
-#: How many clicks are looked at together.
+#: Number of clicks looked at together.
 _AT_ONCE = 1 << 22
 #: Clicks looked at besides those that are kept, as candidates among them do not count.
 _SPARE = 16

@@ -8,7 +8,7 @@ import numpy as np
 from longspan.errors import UserError
 from longspan.results.scores import Scores, score
 
-#: How many items a list of recommendations has.
+#: Number of items in a list of recommendations.
 _LONGEST_LIST = 10
 
 

@@ -90,7 +90,7 @@ def _texts(row: Mapping[str, Any]) -> Iterator[str]:
     yield from row["summaries"]
 
 
-#: What documents are taken apart into.
+#: Parts of documents.
 LINES, SENTENCES = UNITS = ("lines", "sentences")
 
 

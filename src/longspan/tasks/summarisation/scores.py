@@ -16,7 +16,7 @@ from longspan.results.scores import Scores, score
 
 #: The fields of `SummaryScores` with ROUGE, and what rouge-score calls each.
 ROUGE = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL", "rouge_lsum": "rougeLsum"}
-#: What ROUGE was computed with.
+#: Settings of ROUGE.
 SIGNATURE = (
     "F1|case:lower|tok:a-z0-9|stem:porter|Lsum:sentences end at line breaks, and at . ! or ? before a space|"
     f"rouge-score:{importlib.metadata.version('rouge-score')}"

@@ -20,7 +20,7 @@ ALONE = {COUNTS: COUNTS_ALONE, NETWORK: NETWORK_ALONE}
 
 #: Words that are labelled at once, and sentences that scales are fitted to.
 _AT_ONCE, _ENOUGH = 2**15, 2000
-#: What pulls the scales towards the wide part alone, in nats: sentences by the hundred outweigh it.
+#: Penalty that pulls the scales towards the wide part alone, in nats: sentences by the hundred outweigh it.
 _PRIOR = 5.0
 
 

@@ -18,7 +18,7 @@ from longspan.tasks.token_classification.labels import OUTSIDE
 
 #: Size of a weight's first step, and passes over the sentences. CRFsuite with 100 steps of L-BFGS is no more accurate.
 _RATE, _PASSES = 0.2, 15
-#: What sums of squares begin with.
+#: Initial value of sums of squares.
 _FIRST = 1e-8
 _FACTOR, _SUMMAND, _HIGH = np.uint64(6364136223846793005), np.uint64(1442695040888963407), np.uint64(32)
 

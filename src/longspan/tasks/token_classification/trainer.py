@@ -17,7 +17,7 @@ from longspan.tasks.token_classification import combining
 from longspan.tasks.token_classification.scores import TokenScores
 from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scoring_batches
 
-#: What models read.
+#: Inputs of models.
 READ = ["input_ids", "sentence_ids", "feature_ids"]
 
 

@@ -11,7 +11,7 @@ from longspan.tasks.base.baselines.bags import decisions
 
 #: Coefficients of each frame, the first of which is its level.
 COEFFICIENTS = 20
-#: What validation chooses from as the inverse of the weight of the squared norm.
+#: Inverse weights of the squared norm that validation chooses from.
 STRENGTHS = (0.01, 0.1, 1.0, 10.0)
 
 

@@ -22,7 +22,7 @@ from longspan.tasks.base.task import Baseline, Fitted, Recipe, S, check_validati
 WORDS = r"\w+|[^\w\s]"
 #: Characters of training text from which n-grams of characters, several times as many as words, are not tried.
 MOST_CHARACTERS = 10_000_000
-#: What validation chooses from as scikit-learn's C for TF-IDF with logistic regression.
+#: Values of scikit-learn's C that validation chooses from, for TF-IDF with logistic regression.
 STRENGTHS = (1.0, 4.0, 16.0, 64.0)
 
 Matrices = Mapping[str, Any]

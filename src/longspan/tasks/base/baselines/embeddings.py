@@ -25,7 +25,7 @@ from longspan.machine import imports
 from longspan.tasks.base.baselines.bags import BagBaseline, Matrices
 from longspan.tasks.base.task import ModelBaseline, S
 
-#: What validation chooses from as scikit-learn's C, for features with a standard deviation of one.
+#: Values of scikit-learn's C that validation chooses from, for features with a standard deviation of one.
 STRENGTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 #: Documents embedded at a time.
 BATCH = 64

@@ -7,7 +7,7 @@ import numpy as np
 
 from longspan.data.columns.values import composed
 
-#: What `bm25` and `tfidf` import.
+#: Imports of `bm25` and `tfidf`.
 BM25_PACKAGES, TFIDF_PACKAGES = ("bm25s", "sklearn"), ("sklearn",)
 
 

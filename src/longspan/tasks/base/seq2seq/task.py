@@ -43,7 +43,7 @@ class PairTask(PipelineTask[S, D, O, PairProcessor], Generic[S, D, O]):
     processor: ClassVar[type[PairProcessor]] = PairProcessor
     embeddings = (TokenSettings,)
     unused = frozenset({"cross_mixers", "shared_vocabulary", "label_smoothing", "causal"})
-    #: What source and target are called in messages.
+    #: Names of source and target in messages.
     sides: ClassVar[tuple[str, str]] = ("a source", "a target")
 
     def build_model(self, recipe: Recipe[D, O], prepared: Prepared, counted: Counted | None = None) -> PreTrainedModel:
@@ -93,7 +93,7 @@ class Written:
         return float(self.losses[:, 0].sum() / self.losses[:, 1].sum())
 
 
-#: What makes pairs.
+#: Processor of pairs.
 R = TypeVar("R", bound=PairProcessor)
 
 

@@ -16,7 +16,7 @@ from longspan.tasks.base.baselines.bags import (
 )
 from longspan.tasks.base.classes import ClassificationScores
 
-#: What validation chooses from: the longest n-grams in words, and scikit-learn's C.
+#: Settings that validation chooses from: the longest n-grams in words, and scikit-learn's C.
 LONGEST = (2, 3)
 STRENGTHS = (0.03, 0.1, 0.3, 1.0, 3.0)
 

@@ -7,7 +7,7 @@ from longspan.tasks.base.baselines.embeddings import EmbeddingBaseline
 from longspan.tasks.document_regression.baselines._ridge import ridge_outputs
 from longspan.tasks.document_regression.scores import RegressionScores
 
-#: What validation chooses from as the weight of the squared norm, for features and targets with a standard deviation
+#: Weights of the squared norm that validation chooses from, for features and targets with a standard deviation
 #: of one.
 PENALTIES = (10_000.0, 3_000.0, 1_000.0, 300.0, 100.0, 30.0, 10.0, 3.0, 1.0)
 

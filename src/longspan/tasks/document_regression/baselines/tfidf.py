@@ -6,7 +6,7 @@ from longspan.tasks.base.baselines.bags import BagBaseline, Candidate, Documents
 from longspan.tasks.document_regression.baselines._ridge import ridge_outputs
 from longspan.tasks.document_regression.scores import RegressionScores
 
-#: What validation chooses from as the weight of the squared norm, for targets with a standard deviation of one.
+#: Weights of the squared norm that validation chooses from, for targets with a standard deviation of one.
 PENALTIES = (3.0, 1.0, 0.3, 0.1)
 
 

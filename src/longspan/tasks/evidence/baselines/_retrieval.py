@@ -18,7 +18,7 @@ class Retrieval(Baseline[EvidenceScores]):
     neighbouring scores, and the threshold, in standard deviations above a document's mean.
     """
 
-    #: What validation chooses from; 0 leaves each part its own score.
+    #: Settings that validation chooses from; 0 leaves each part its own score.
     spreads: ClassVar[tuple[float, ...]] = (0.0,)
 
     @abc.abstractmethod

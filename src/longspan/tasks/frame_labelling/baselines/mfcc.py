@@ -14,9 +14,9 @@ from longspan.tasks.frame_labelling.trainer import Scored, best_penalty, smoothe
 
 #: Coefficients of each frame, the first of which is its level.
 COEFFICIENTS = 20
-#: Which neighbours of a frame are read with it, in frames.
+#: Neighbours of a frame that are read with it, in frames.
 OFFSETS = (-12, -9, -6, -3, 0, 3, 6, 9, 12)
-#: What validation chooses from as the inverse of the weight of the squared norm.
+#: Inverse weights of the squared norm that validation chooses from.
 STRENGTHS = (0.01, 1.0)
 #: Training frames at most, drawn at random.
 MOST = 50_000

@@ -12,7 +12,7 @@ from longspan.tasks.base.classes import ClassificationScores
 from longspan.tasks.base.task import Baseline, Fitted, Recipe
 from longspan.tasks.image_classification.baselines._images import images
 
-#: What validation chooses from as scikit-learn's C, the inverse of the weight of the squared norm.
+#: Values of scikit-learn's C that validation chooses from, inverse weights of the squared norm.
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1)
 
 

@@ -12,7 +12,7 @@ from longspan.tasks.masked_words.options import TrainingOptions
 from longspan.tasks.masked_words.rows import fixed_rows
 from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
 
-#: What is tried as the discount of counts.
+#: Discounts of counts that validation tries.
 DISCOUNTS = (0.5, 0.75, 0.9)
 
 

@@ -12,7 +12,7 @@ from longspan.tasks.base.classes import ClassificationScores, classification_sco
 from longspan.tasks.base.task import Fitted, Recipe
 from longspan.training.lengths import targets
 
-#: What validation chooses from as scikit-learn's C.
+#: Values of scikit-learn's C that validation chooses from.
 STRENGTHS = (0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0)
 
 

@@ -12,7 +12,7 @@ from longspan.tasks.question_answering.scores import AnswerScores, answer_scores
 
 _WORD = re.compile(r"\w+")
 _SENTENCE = re.compile(r"[^.!?\n]*(?:[.!?](?!\s)[^.!?\n]*)*[.!?\n]?")
-#: What validation chooses from as the words of an answer; 0 is the whole sentence.
+#: Numbers of words of an answer that validation chooses from; 0 is the whole sentence.
 LENGTHS = (0, 1, 2, 3, 4, 6)
 
 

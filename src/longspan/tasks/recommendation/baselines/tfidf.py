@@ -11,7 +11,7 @@ from longspan.tasks.recommendation.ragged import Ragged
 from longspan.tasks.recommendation.recorded import Recorded
 from longspan.tasks.recommendation.samples import Impressions
 
-#: How many impressions are scored together.
+#: Number of impressions scored together.
 _AT_ONCE = 4096
 
 

@@ -43,7 +43,7 @@ class Extraction(SummaryBaseline):
     The validation split chooses among `settings` by the sum of ROUGE-1, ROUGE-2 and ROUGE-Lsum.
     """
 
-    #: What validation chooses from.
+    #: Settings that validation chooses from.
     settings: ClassVar[Sequence[Setting]] = ({},)
 
     @abc.abstractmethod

@@ -180,7 +180,13 @@ class Processor(ABC):
         """Return the one that was saved in a folder. Raises UserError if its files are damaged or those of another."""
         path = Path(folder, cls.files[0])
         values = json_object(path)
-        if values.keys() != options.hints(cls).keys():
+        needed = {
+            field.name
+            for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+            if field.default is dataclasses.MISSING is field.default_factory
+        }
+        # Those with a default came later than the runs that lack them.
+        if not needed <= values.keys() <= options.hints(cls).keys():
             raise UserError(f"expected what a {cls.__name__} saved in {str(path)!r}, got something else; restore it.")
         try:
             found = options.make(cls, values, f"a {cls.__name__}")

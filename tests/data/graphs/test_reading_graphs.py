@@ -1,5 +1,7 @@
 """Graphs from files and from memory: the same graph, whatever it is read from, and one sentence for each mistake."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,8 +205,80 @@ def test_features_are_scaled() -> None:
     table = graph.features.table()
     splits = {"train": np.arange(30)}
     given = Graph(graph.source, graph.names, graph.features, graph.edges, graph.edge_features, graph.labels, (), splits)
-    rows = GraphProcessor.of(given, GraphData()).inputs(given).features.table()
+    rows = GraphProcessor.of(given, GraphData(normalize="rows")).inputs(given).features.table()
     np.testing.assert_allclose(rows, table / table.sum(1, keepdims=True), rtol=1e-6)
     columns = GraphProcessor.of(given, GraphData(normalize="columns")).inputs(given).features.table()
     wanted = (table - table[:30].mean(0)) / table[:30].std(0)
     np.testing.assert_allclose(columns, wanted, rtol=1e-4, atol=1e-5)
+
+
+def featured(table: np.ndarray) -> Graph:
+    graph = drawn(len(table), 2 * len(table))
+    return replace(graph, features=Features.dense(table), splits={"train": np.arange(len(table))})
+
+
+def test_scaling_is_chosen_by_what_features_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Counts of words are shares of a node; numbers with units are not, even where many are 0 or there is one alone."""
+    random = np.random.default_rng(0)
+    words = (random.random((50, 100)) < 0.05).astype(np.float32)
+    units = random.random((50, 3)) * [80, 2, 50000]
+    sparse_units = units * (random.random((50, 3)) < 0.3)
+    for table, chosen in (
+        (words, "rows"),
+        (np.abs(random.standard_normal((50, 100))) * words, "rows"),
+        (units, "columns"),
+        (sparse_units, "columns"),
+        (units[:, :1], "columns"),
+        (np.where(words, random.standard_normal((50, 100)), 0), "columns"),
+        (random.random((50, 100)), "columns"),
+    ):
+        graph = featured(table)
+        processor = GraphProcessor.of(graph, GraphData())
+        assert processor.normalize == chosen
+        assert f"(data.normalize={chosen})" in capsys.readouterr().err
+        explicit = GraphProcessor.of(graph, GraphData(normalize=chosen))  # type: ignore[arg-type]
+        assert processor == explicit
+        assert not capsys.readouterr().err
+
+
+def test_columns_in_any_unit_are_scaled() -> None:
+    random = np.random.default_rng(0).standard_normal((50, 1))
+    table = np.concatenate((1e-9 * random, 1e6 + 10 * random, np.full((50, 1), 0.1)), 1)
+    graph = featured(table.astype(np.float32))
+    scaled = GraphProcessor.of(graph, GraphData()).inputs(graph).features.table()
+    np.testing.assert_allclose(scaled[:, :2].std(0), 1, rtol=1e-5)
+    np.testing.assert_allclose(scaled[:, 2], 0, atol=1e-6)
+
+
+def test_features_of_edges_are_scaled_and_added_loops_have_none() -> None:
+    random = np.random.default_rng(0)
+    ends = random.integers(30, size=(2, 80))
+    weights = 1e4 + 100 * random.standard_normal((80, 1))
+    edges, features = in_order(ends[0], ends[1], weights, directed=True, loops=True, nodes=30)
+    graph = replace(drawn(30, 60), edges=edges, edge_features=features, splits={"train": np.arange(30)})
+    found = GraphProcessor.of(graph, GraphData()).inputs(graph).edge_features
+    empty = (edges[0] == edges[1]) & (features[:, 0] == 0)
+    assert empty.any()
+    assert (found[empty] == 0).all()
+    np.testing.assert_allclose([found[~empty].mean(), found[~empty].std()], [0, 1], atol=1e-4)
+    plain = GraphProcessor.of(graph, GraphData(normalize="none")).inputs(graph).edge_features
+    np.testing.assert_array_equal(plain, features)
+
+
+def test_processors_without_scales_of_edges_load(tmp_path: Path) -> None:
+    """As earlier releases saved them."""
+    values = {"width": 2, "edge_width": 1, "normalize": "rows", "mean": [], "scale": []}
+    values |= {"walk_positions": 0, "eigenvector_positions": 0}
+    (tmp_path / "processor.json").write_text(json.dumps(values), encoding="utf-8")
+    assert GraphProcessor.from_pretrained(tmp_path) == GraphProcessor(2, 1, "rows", [], [], 0, 0, [], [])
+    (tmp_path / "processor.json").write_text(json.dumps({**values, "edge_mean": [1.0]}), encoding="utf-8")
+    with pytest.raises(UserError, match="edge_mean and edge_scale must have 1 numbers, got 1 and 0"):
+        GraphProcessor.from_pretrained(tmp_path)
+
+
+def test_no_loops_means_no_loops_of_the_source() -> None:
+    edges, features = in_order(
+        np.array([0, 1, 1]), np.array([0, 1, 2]), np.ones((3, 1)), directed=False, loops=False, nodes=3
+    )
+    assert edges.tolist() == [[2, 1], [1, 2]]
+    assert features.shape == (2, 1)

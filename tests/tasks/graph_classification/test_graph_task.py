@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset
 
 from longspan import recipes, train
 from longspan.data.graphs.many import GraphsData, GraphsProcessor
@@ -112,3 +113,33 @@ def test_an_explanation_says_which_nodes(tmp_path: Path) -> None:
     assert found.checks is not None
     assert "weight" in found.checks
     assert found.checks["removal"]["comprehensiveness"] > found.checks["random"]["comprehensiveness"]
+
+
+def test_shapes_of_nodes_of_one_type_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = []
+    for nodes in range(5, 65):
+        rows.append({"nodes": ["n"] * nodes, "edges": [[0, n] for n in range(1, nodes)], "label": "star"})
+        rows.append({"nodes": ["n"] * nodes, "edges": [[n, (n + 1) % nodes] for n in range(nodes)], "label": "ring"})
+    run = train(
+        "graphs", [*SMALL, "training.num_train_epochs=10", "training.min_steps=0"], data=rows, run=tmp_path / "run",
+        progress=False,
+    )  # fmt: skip
+    assert "nodes have one type only: how many neighbours each has is its feature" in capsys.readouterr().err
+    assert run.scores["validation"].accuracy == 1
+    larger = {"nodes": ["n"] * 300, "edges": [[0, n] for n in range(1, 300)]}
+    assert [one.label for one in run.predict([larger])] == ["star"]
+
+
+def test_degrees_are_no_features_where_types_or_walks_are(tmp_path: Path) -> None:
+    nodes, edges = [["C", "C"], ["C", "C", "C"]], [[0.0, 1.0], [0.0, 1.0, 2.0, 1.0]]
+    one = Dataset.from_dict({"nodes": nodes, "edges": edges})
+    two = Dataset.from_dict({"nodes": [["C", "O"], nodes[1]], "edges": edges})
+    assert GraphsProcessor.learned(one, GraphsData()) == GraphsProcessor(["C"], 0, 3)
+    assert GraphsProcessor.learned(two, GraphsData()) == GraphsProcessor(["C", "O"], 0)
+    assert GraphsProcessor.learned(one, GraphsData(walk_positions=2)) == GraphsProcessor(["C"], 2)
+    # As earlier releases saved them.
+    (tmp_path / "processor.json").write_text('{"types": ["C"], "walk_positions": 0}', encoding="utf-8")
+    assert GraphsProcessor.from_pretrained(tmp_path) == GraphsProcessor(["C"], 0)
+    (found,) = GraphsProcessor(["C"], 0, 3).encode({"nodes": [["C", "X", "C"]], "edges": [edges[1]]}, GraphsData())
+    assert found.streams["nodes"].tolist() == [2, 1, 2]
+    assert found.streams["columns"].tolist() == [0, 2, 3, 0, 2]

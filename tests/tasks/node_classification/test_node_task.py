@@ -155,3 +155,20 @@ def test_embeddings_are_a_layer_of_dense_features(features: int) -> None:
     torch.testing.assert_close(weight.grad, gradient)
     # DistributedDataParallel warns of others.
     assert weight.grad.stride() == weight.stride()
+
+
+def test_features_with_units_are_learned(tmp_path: Path) -> None:
+    """Classes that depend on one feature, beside others in other units."""
+    random = np.random.default_rng(0)
+    graph = networkx.Graph()
+    for node in range(400):
+        age, height, income = random.uniform(18, 80), random.normal(1.7, 0.1), random.uniform(1e4, 9e4)
+        graph.add_node(node, age=age, height=height, income=income, label="old" if age > 49 else "young")
+    old = [values["label"] == "old" for _, values in graph.nodes(data=True)]
+    for node in graph:
+        alike = [other for other in graph if old[other] == old[node]]
+        graph.add_edges_from((node, int(other)) for other in random.choice(alike, 3))
+    run = train("nodes", ["training.num_train_epochs=40", "training.seed=0"], data=graph, run=tmp_path, progress=False)
+    assert run.scores["validation"].accuracy > 0.95
+    assert json.loads((tmp_path / "processor.json").read_text())["normalize"] == "columns"
+    assert run.evaluate(split="validation").scores.accuracy == run.scores["validation"].accuracy

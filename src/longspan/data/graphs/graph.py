@@ -109,6 +109,9 @@ def in_order(
         each = np.arange(nodes)
         source, target = np.concatenate((source, each)), np.concatenate((target, each))
         features = np.concatenate((features, np.zeros((nodes, features.shape[1]), np.float32)))
+    else:
+        others = source != target
+        source, target, features = source[others], target[others], features[others]
     # The first of equal numbers is the one that `unique` returns.
     _, first = np.unique(target.astype(np.int64) * nodes + source, return_index=True)
     return np.stack((source[first], target[first])).astype(np.int64), features[first].astype(np.float32)

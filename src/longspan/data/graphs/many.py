@@ -1,7 +1,8 @@
 """Many small graphs as examples: their columns, and the processor that makes streams of them."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,11 @@ from longspan.data.config import SourceData
 from longspan.data.graphs.graph import in_order
 from longspan.data.graphs.positions import walk_positions
 from longspan.data.processor import Encoded, Places, Processor, Unreadable
+from longspan.data.sources.announcements import note
 from longspan.options import Range, option, same_as
+
+#: Degrees from here on are one feature.
+_LARGEST_DEGREE = 32
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ class GraphsProcessor(Processor):
 
     types: list[str]
     walk_positions: int = same_as(GraphsData, "walk_positions")
+    degrees: int = option(0, "degrees that are features, the last of which stands for larger ones too", Range(0, 256))
 
     @property
     def streams(self) -> Mapping[str, Stream]:
@@ -86,7 +92,16 @@ class GraphsProcessor(Processor):
 
     @classmethod
     def learned(cls, training: Dataset, data: Any) -> "GraphsProcessor":
-        return cls(sorted({kind for types in training["nodes"][:] for kind in types}), data.walk_positions)
+        found = cls(sorted({kind for types in training["nodes"][:] for kind in types}), data.walk_positions)
+        if len(found.types) > 1 or data.walk_positions:
+            return found
+        note("nodes have one type only: how many neighbours each has is its feature")
+        largest = 0
+        for types, flat in zip(training["nodes"][:], training["edges"][:], strict=True):
+            # `encode` reports the rows whose edges cannot be read.
+            with contextlib.suppress(Unreadable):
+                largest = max(largest, int(_degrees(found._edges(types, flat, data), len(types)).max(initial=0)))
+        return replace(found, degrees=min(largest, _LARGEST_DEGREE) + 1)
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         number = {kind: place for place, kind in enumerate(self.types)}
@@ -97,11 +112,31 @@ class GraphsProcessor(Processor):
         return Places("nodes", np.stack([first, first + 1], 1), names=values["nodes"])
 
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
-        return {"node_features": len(self.types), "place_features": self.walk_positions}
+        return {"node_features": len(self.types) + self.degrees, "place_features": self.walk_positions}
 
     def _graph(
         self, types: Sequence[str], flat: Sequence[float] | None, number: Mapping[str, int], data: Any
     ) -> Encoded:
+        edges = self._edges(types, flat, data)
+        features = [[number[kind]] if kind in number else [] for kind in types]
+        if self.degrees:
+            degrees = np.minimum(_degrees(edges, len(types)), self.degrees - 1)
+            features = [
+                [*own, len(self.types) + degree] for own, degree in zip(features, degrees.tolist(), strict=True)
+            ]
+        columns = [column for own in features for column in own]
+        streams: dict[str, Any] = {
+            "nodes": np.array([len(own) for own in features], np.int64),
+            "columns": np.array(columns or [0], np.int64),
+            "values": np.ones(len(columns), np.float32) if columns else np.zeros(1, np.float32),
+            "edges": edges.T,
+        }
+        if self.walk_positions:
+            streams["places"] = walk_positions(edges, len(types), self.walk_positions)
+        return Encoded(streams)
+
+    def _edges(self, types: Sequence[str], flat: Sequence[float] | None, data: Any) -> np.ndarray:
+        """Edges of a graph (2, m), in order. Raises Unreadable for one of a node that is not there."""
         ends = np.asarray(flat or [], np.float64)
         wrong = ends[(ends < 0) | (ends >= len(types)) | (ends != np.floor(ends))]
         if len(wrong):
@@ -111,14 +146,9 @@ class GraphsProcessor(Processor):
             )
         source, target = ends.astype(np.int64).reshape(-1, 2).T
         edges, _ = in_order(source, target, directed=data.directed, loops=data.self_loops, nodes=len(types))
-        known = [kind in number for kind in types]
-        columns = [number[kind] for kind in types if kind in number]
-        streams: dict[str, Any] = {
-            "nodes": np.array(known, np.int64),
-            "columns": np.array(columns or [0], np.int64),
-            "values": np.ones(len(columns), np.float32) if columns else np.zeros(1, np.float32),
-            "edges": edges.T,
-        }
-        if self.walk_positions:
-            streams["places"] = walk_positions(edges, len(types), self.walk_positions)
-        return Encoded(streams)
+        return edges
+
+
+def _degrees(edges: np.ndarray, nodes: int) -> np.ndarray:
+    """Number of edges from other nodes that each node has."""
+    return np.bincount(edges[1, edges[0] != edges[1]], minlength=nodes)

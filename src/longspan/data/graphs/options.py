@@ -39,10 +39,12 @@ class GraphData(SourceData):
         "the file says, and both ways where it does not.",
     )
     self_loops: bool = option(True, "whether each node has an edge to itself")
-    normalize: Literal["rows", "columns", "none"] = option(
-        "rows",
+    normalize: Literal["auto", "rows", "columns", "none"] = option(
+        "auto",
         'scaling of features: each node\'s to a sum of 1 ("rows"), each feature to mean 0 and spread 1 '
-        '("columns"), or not at all ("none")',
+        '("columns"), or not at all ("none"). "auto" means rows for 16 or more features of which none is negative and '
+        "most are 0, as counts of words, and columns otherwise. Features of edges have mean 0 and spread 1, unless "
+        '"none".',
     )
     walk_positions: int = option(
         0, "steps of a random walk, for each of which a node has its probability of return as a feature", Range(0, 256)

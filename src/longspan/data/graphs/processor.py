@@ -15,12 +15,17 @@ from longspan.data.graphs.graph import Features, Graph
 from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.positions import eigenvector_positions, walk_positions
 from longspan.data.processor import Encoded, Processor
+from longspan.data.sources.announcements import note
 from longspan.errors import UserError
 from longspan.models.settings import LARGEST
 from longspan.options import FINITE, REQUIRED, Range, option, same_as
 
-#: A feature that varies less than this is constant.
+#: A sum that is smaller than this divides nothing.
 _SMALLEST = 1e-6
+#: A feature that varies less than this share of its mean is constant: the rounding of float32.
+_CONSTANT = float(np.finfo(np.float32).eps)
+#: Counts of words have more features; a few numbers with units, many of them 0, do not share a sum.
+_COUNTS = 16
 
 
 @dataclass(frozen=True)
@@ -72,19 +77,26 @@ class GraphProcessor(Processor):
 
     width: int = option(REQUIRED, "how many features nodes have", Range(0, LARGEST))
     edge_width: int = option(REQUIRED, "how many features edges have", Range(0, LARGEST))
-    normalize: str = same_as(GraphData, "normalize")
+    normalize: str = option(REQUIRED, "scaling of features of nodes", ("rows", "columns", "none"))
     mean: list[float] = option(REQUIRED, "what is subtracted from each feature, with normalize=columns", FINITE)
     scale: list[float] = option(REQUIRED, "what each is divided by", Range(above=0, below=math.inf))
     walk_positions: int = same_as(GraphData, "walk_positions")
     eigenvector_positions: int = same_as(GraphData, "eigenvector_positions")
+    edge_mean: list[float] = option([], "what is subtracted from each feature of edges", FINITE)
+    edge_scale: list[float] = option(
+        [], "what each is divided by; none where they are not scaled", Range(above=0, below=math.inf)
+    )
 
     def check_values(self) -> None:
-        wanted = self.width if self.normalize == "columns" else 0
-        if not len(self.mean) == len(self.scale) == wanted:
-            raise UserError(
-                f"mean and scale must have {wanted:,} numbers, got {len(self.mean):,} and {len(self.scale):,}; correct "
-                "them."
-            )
+        nodes, edges = (self.width if self.normalize == "columns" else 0,), (0, self.edge_width)
+        for name, mean, scale, wanted in (
+            ("mean and scale", self.mean, self.scale, nodes),
+            ("edge_mean and edge_scale", self.edge_mean, self.edge_scale, edges),
+        ):
+            if len(mean) != len(scale) or len(mean) not in wanted:
+                raise UserError(
+                    f"{name} must have {wanted[-1]:,} numbers, got {len(mean):,} and {len(scale):,}; correct them."
+                )
 
     @property
     def streams(self) -> Mapping[str, Stream]:
@@ -102,21 +114,27 @@ class GraphProcessor(Processor):
 
     @classmethod
     def of(cls, graph: Graph, data: GraphData) -> "GraphProcessor":
-        """Return one for a graph, which learns the scales of features from the nodes to train on."""
-        mean: list[float] = []
-        scale: list[float] = []
-        if data.normalize == "columns":
-            known = graph.features.of(graph.splits["train"]).table().astype(np.float64)
-            spread = known.std(0)
-            mean, scale = known.mean(0).tolist(), np.where(spread > _SMALLEST, spread, 1).tolist()
+        """Processor of a graph, which learns the scales of features from the nodes to train on and from all edges."""
+        features = graph.features
+        normalize = _normalize(features) if data.normalize == "auto" else data.normalize
+        if data.normalize == "auto" and features.width:
+            what = "each node's to a sum of 1" if normalize == "rows" else "each to mean 0 and spread 1"
+            note(f"features of nodes are scaled, {what} (data.normalize={normalize})")
+        scales: tuple[list[float], list[float]] = ([], [])
+        if normalize == "columns":
+            scales = _mean_and_spread(features.of(graph.splits["train"]).table())
+        of_edges: tuple[list[float], list[float]] = ([], [])
+        if graph.edge_features.shape[1] and normalize != "none":
+            others = graph.edge_features[~_plain_loops(graph)]
+            of_edges = _mean_and_spread(others if len(others) else graph.edge_features)
         return cls(
-            graph.features.width,
+            features.width,
             graph.edge_features.shape[1],
-            data.normalize,
-            mean,
-            scale,
+            normalize,
+            *scales,
             data.walk_positions,
             data.eigenvector_positions,
+            *of_edges,
         )
 
     def inputs(self, graph: Graph) -> NodeInputs:
@@ -139,7 +157,12 @@ class GraphProcessor(Processor):
             places.append(walk_positions(graph.edges, len(graph), self.walk_positions))
         if self.eigenvector_positions:
             places.append(eigenvector_positions(graph.edges, len(graph), self.eigenvector_positions))
-        return NodeInputs(self._scaled(graph.features), np.concatenate(places, 1), graph.edges, graph.edge_features)
+        edge_features = graph.edge_features
+        if self.edge_scale:
+            scaled = (edge_features - np.array(self.edge_mean)) / np.array(self.edge_scale)
+            # A loop that was added says nothing, which is 0 before and after.
+            edge_features = np.where(_plain_loops(graph)[:, None], 0, scaled).astype(np.float32)
+        return NodeInputs(self._scaled(graph.features), np.concatenate(places, 1), graph.edges, edge_features)
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
         return [Encoded(self.inputs(graph).streams()) for graph in rows["graph"]]
@@ -166,3 +189,22 @@ class GraphProcessor(Processor):
         return replace(
             features, values=(features.values / np.repeat(sums, np.diff(features.starts))).astype(np.float32)
         )
+
+
+def _normalize(features: Features) -> str:
+    """Scaling that suits features: by rows where they are like counts of words, else by columns."""
+    entries = (len(features.starts) - 1) * features.width
+    counts = features.width >= _COUNTS and 2 * len(features.values) < entries
+    return "rows" if counts and (features.values >= 0).all() else "columns"
+
+
+def _mean_and_spread(table: np.ndarray) -> tuple[list[float], list[float]]:
+    """Mean of each column, and its standard deviation, or 1 where it is constant."""
+    table = table.astype(np.float64)
+    mean, spread = table.mean(0), table.std(0)
+    return mean.tolist(), np.where(spread > _CONSTANT * np.abs(mean), spread, 1).tolist()
+
+
+def _plain_loops(graph: Graph) -> np.ndarray:
+    """Which edges lead from a node to itself and have no features."""
+    return (graph.edges[0] == graph.edges[1]) & ~graph.edge_features.any(1)

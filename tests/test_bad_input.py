@@ -72,7 +72,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 GOOD = b"text,label\n" + b"".join(b"purr meow%d,cat\nbark wag%d,dog\n" % (number, number) for number in range(8))
 DATA: dict[str, tuple[str, bytes, str, str]] = {
-    "missing file": ("a.csv", GOOD, "data.path={}/b.csv", r"data.path: there is no file .*did you mean 'a.csv'\?"),
+    "missing file": ("a.csv", GOOD, "data.path={}/a.cvs", r"data.path: there is no file .*did you mean 'a.csv'\?"),
     "unknown column": (
         "a.csv",
         GOOD,

@@ -373,3 +373,19 @@ def test_text_files_and_folders_are_documents(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"expected text files in the folder '.*', got an empty folder"):
         read_rows(tmp_path / "empty", [TEXT], ClassificationData())
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "text,label,label\na,x,y\n"),
+        ("a.tsv", "label\ttext\tlabel\nx\ta\ty\n"),
+        ("a.jsonl", '{"text": "a", "label": "x", "more": {"label": 1}, "label": "y"}\n'),
+    ],
+)
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, name: str, content: str) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(UserError, match=rf"{name}: expected one column 'label', got 2; rename or remove the others"):
+        rows(path)
+    # Those that nobody reads do no harm.
+    assert [row.text for row in rows(path, [Text("text", "text_column")])] == ["a"]

@@ -347,8 +347,23 @@ def _read_json(path: Path, schema: Schema) -> Iterator[Row]:
             if not checked and not all(needed in value for needed in schema.required_names):
                 # Only the first row reveals a wrong name; later ones may leave out a column.
                 schema.check_present(name, _json_columns(path, schema.encoding))
+            if not checked:
+                check_once(_keys(line), schema.sources, name)
             checked = True
             yield schema.row(value, where, path.parent)
+
+
+def _keys(line: str) -> list[str]:
+    """The keys of an object, those that are there twice among them; Python's dict has the last one."""
+    found: list[str] = []
+
+    def pairs(given: list[tuple[str, Any]]) -> dict[str, Any]:
+        # The outermost object comes last.
+        found[:] = [key for key, _ in given]
+        return dict(given)
+
+    json.loads(line, object_pairs_hook=pairs)
+    return found
 
 
 def json_object(line: str, encoding: str) -> tuple[dict[str, Any] | None, str]:

@@ -95,6 +95,14 @@ def _check_pages(view: memoryview) -> None:
         raise CutOff("a file that is cut off: its last page is missing")
 
 
+def last_page_start(content: bytes | memoryview) -> int:
+    """Return the sample that the last page of an Ogg file begins with, as the page before it says."""
+    # Pages have at most 65,307 bytes.
+    tail = bytes(content[-(1 << 18) :])
+    page = tail.rfind(b"OggS", 0, max(0, tail.rfind(b"OggS")))
+    return int.from_bytes(tail[page + 6 : page + 14], "little", signed=True) if page >= 0 else 0
+
+
 def _later_flac(content: bytes | memoryview) -> bool:
     """Say whether a FLAC file begins after the first one: its mark, and the size of the block that always follows."""
     view = memoryview(content)

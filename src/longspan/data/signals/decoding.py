@@ -10,11 +10,13 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from longspan.data.processor import Unreadable
-from longspan.data.signals.containers import CutOff, check_whole, is_mp3, mp3_parts
+from longspan.data.signals.containers import CutOff, check_whole, is_mp3, last_page_start, mp3_parts
 from longspan.errors import UserError
 
 #: Seconds by which an end may be after that of its recording: ends are often rounded.
 ROUNDING = 0.05
+#: Samples before a jump that decoders of MP3 read for the right samples after it: those of 16 frames.
+_LEAD = 16 * 1152
 #: Samples decoded at a time.
 BLOCK = 1 << 16
 
@@ -173,7 +175,8 @@ def _sound(source: str | bytes, content: bytes | mmap.mmap) -> "_Sound":
         return _Sound(files)
     # The length of an MP3 file without information is an estimate, and that of some streams is unknown.
     file = soundfile.SoundFile(io.BytesIO(source) if isinstance(source, bytes) else source)
-    return _Sound([file], exact=file.frames < 1 << 62 and all(part.frames == part.declared for part in parts))
+    exact = file.frames < 1 << 62 and all(part.frames == part.declared for part in parts)
+    return _Sound([file], exact, last_page_start(view))
 
 
 class _Sound:
@@ -182,10 +185,11 @@ class _Sound:
     Args:
         files: They have one sample rate.
         exact: Whether they have as many frames as they say.
+        last_page: The frame that the last page of an Ogg file begins with.
     """
 
-    def __init__(self, files: Sequence[Any], exact: bool = True) -> None:
-        self.files, self.exact = list(files), exact
+    def __init__(self, files: Sequence[Any], exact: bool = True, last_page: int = 0) -> None:
+        self.files, self.exact, self.last_page = list(files), exact, last_page
         self.samplerate, self.frames = files[0].samplerate, sum(file.frames for file in files)
         self._left, self._place = list(files), 0
         for file in self.files:
@@ -206,7 +210,14 @@ class _Sound:
         """Continue from a frame on, as the first call."""
         while len(self._left) > 1 and frame >= self._left[0].frames:
             frame -= self._left.pop(0).frames
-        self._left[0].seek(frame)
+        file, before = self._left[0], 0
+        if file.format == "MP3":
+            before = min(frame, _LEAD)
+        elif file.subtype == "VORBIS" and frame > self.last_page:
+            # A jump into the last page leads to other samples, as its end is cut.
+            before = frame - max(0, self.last_page - 1)
+        file.seek(frame - before)
+        file.read(before)
         self._place = frame
 
     def read(self, count: int) -> np.ndarray:

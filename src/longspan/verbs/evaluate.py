@@ -108,7 +108,7 @@ def load_split(run: Run, data: Any, split: str | None) -> tuple[Any, dict[str, i
     if data is not None:
         config = task.reading(config, data)
         config = dataclasses.replace(config, validation_fraction=0.0, test_fraction=0.0)
-    loaded = task.splits(config)
+    loaded = task.splits(config) if data is None else task.other_splits(run, config)
     if data is not None and set(loaded.splits) == {"train"}:
         return loaded.splits["train"], loaded.skipped, "all", _source(config, "train")
     if split is None:

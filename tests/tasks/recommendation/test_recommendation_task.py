@@ -11,7 +11,7 @@ import pytest
 import torch
 from news_folders import behavior, news_row, settings, write_log, write_mind
 
-from longspan import evaluate, explain, recipes, train
+from longspan import evaluate, explain, predict, recipes, train
 from longspan.cli import main
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
@@ -395,3 +395,40 @@ def test_clicks_explain_the_first_item_exactly(result: TrainingResult, folder: P
     assert found.scores[0] == pytest.approx(found.value - without.value, abs=1e-4)
     with pytest.raises(UserError, match="item"):
         explain(result.folder, folder / "MINDtiny_dev", row=1, of="nothing")
+
+
+def test_a_click_log_scores_the_same_as_test_split_and_given_later(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each user clicks on one topic; in the later log once, so that only the clicks of training tell which."""
+    random = np.random.default_rng(0)
+    titles = [[f"{words} {number}" for number in range(30)] for words in TOPICS]
+    times = iter(range(100_000))
+
+    def rows(clicks: int) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        for _ in range(clicks):
+            for user in range(30):
+                time = next(times)
+                found += [(f"u{user}", random.choice(titles[side]), int(side == user % 2), time) for side in (0, 1)]
+        return found
+
+    logs = {"train": rows(8), "validation": rows(1), "test": rows(1)}
+    files = [f"data.{split}={write_log(tmp_path / f'{split}.csv', own)}" for split, own in logs.items()]
+    result = train("news", [*files, *SMALL, "training.num_train_epochs=6"], run=tmp_path / "run", progress=False)
+    split = evaluate(result.folder, split="test").scores.numbers()
+    capsys.readouterr()
+    later = evaluate(result.folder, tmp_path / "test.csv").scores.numbers()
+    assert "clicks in the training data" not in capsys.readouterr().err
+    assert split["auc"] > 0.9
+    assert later["auc"] == split["auc"]
+    assert later["mrr"] == split["mrr"]
+    predictions = list(predict(result.folder, tmp_path / "test.csv"))
+    right = [one.ranks[user % 2] == 1 for user, one in enumerate(predictions)]
+    assert np.mean(right) > 0.9
+    # Earlier releases kept no clicks.
+    (Path(result.folder) / "histories.parquet").unlink()
+    assert evaluate(result.folder, tmp_path / "test.csv").scores.numbers()["auc"] < 0.8
+    (Path(result.folder) / "histories.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=r"expected the clicks of users in .*histories\.parquet"):
+        evaluate(result.folder, tmp_path / "test.csv")

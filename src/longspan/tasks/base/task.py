@@ -372,6 +372,14 @@ class Task(abc.ABC, Generic[S, D, O, P]):
         """
         return load(data, self.columns(data), training=False, stratify=self.stratify)
 
+    def other_splits(self, run: "Run[D, O, P]", data: D) -> Splits:
+        """Data to score that are not those of training; by default, the run says nothing about them.
+
+        Raises:
+            UserError: See `splits`.
+        """
+        return self.splits(data)
+
     def inputs_of(
         self, run: "Run[D, O, P]", paths: Sequence[Path | str], data: D, stdin: BinaryIO | None
     ) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 """Recorded impressions, clicks and their catalogue: the data of models and baselines."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Features, List, Value
 
 from longspan.data.config import DataConfig
 from longspan.data.fingerprints import fingerprint
@@ -60,6 +60,7 @@ class Recorded:
         kind: Where the impressions come from.
         duplicates: Number of impressions by split that repeat one of the same split ("copies") or of another one
             ("in_train", "in_validation"): see `longspan.data.sources.duplicates.count_duplicates`. Empty without any.
+        past: The last clicks of each user of the training split of a click log, with the columns of `PAST`; else None.
     """
 
     catalogue: Dataset
@@ -68,6 +69,7 @@ class Recorded:
     kind: Kind
     encodings: dict[str, int] = field(default_factory=dict)
     duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
+    past: Dataset | None = None
 
     def scored(self) -> dict[str, Dataset]:
         """Return the splits; without the test split, with a notice, if it does not say what was clicked."""
@@ -96,7 +98,12 @@ class Recorded:
 
 
 def read_recorded(
-    data: RecommendationData, *, training: bool = True, candidates: bool = True, catalogue: Dataset | None = None
+    data: RecommendationData,
+    *,
+    training: bool = True,
+    candidates: bool = True,
+    catalogue: Dataset | None = None,
+    past: Dataset | None = None,
 ) -> Recorded:
     """Read and split what was recorded.
 
@@ -111,19 +118,21 @@ def read_recorded(
         candidates: Whether each impression must have candidates.
         catalogue: Items that are known already, which come first and keep their numbers: those of a trained model. With
             them, there need be no table of news.
+        past: Clicks on which a click log follows: `Recorded.past` of the data that a model was trained with.
 
     Raises:
         UserError: Bad data, as in `longspan.data.sources.loading.load`, or bad rows without `skip_bad_rows`. An
-            impression is bad without a known candidate or, in training, without clicks. So are rows of a user that are
-            not in the order of time, and identifiers that recur with other contents.
+            impression is bad without a known candidate or, in training, without clicks. So are identifiers that recur
+            with other contents.
     """
     found = find_recorded(data, training, news=catalogue is None)
     counts = Counts()
     kind = next(iter(found.splits.values())).kind
+    kept: Dataset | None = None
     # What training needs also decides which impressions others are drawn from.
     labels = training or data.validation_fraction + data.test_fraction > 0
     if kind == "log":
-        items, splits, drawn = _read_log(found, data, catalogue, counts, training=training, labels=labels)
+        items, splits, drawn, kept = _read_log(found, data, catalogue, counts, past, training=training, labels=labels)
     else:
         items = read_catalogue(found.news, data, catalogue, counts)
         news = " and ".join(dict.fromkeys(printable(file.name) for file in found.news)) or "the model's catalogue"
@@ -141,7 +150,7 @@ def read_recorded(
     if training:
         sizes = {split: len(rows) for split, rows in ordered.items()}
         note_duplicates(duplicates, sizes, drawn, "impressions", "the same user, time and candidates")
-    return Recorded(items, ordered, counts.skipped, kind, dict(counts.encodings), duplicates)
+    return Recorded(items, ordered, counts.skipped, kind, dict(counts.encodings), duplicates, kept)
 
 
 def _read_log(
@@ -149,11 +158,12 @@ def _read_log(
     data: RecommendationData,
     known: Dataset | None,
     counts: Counts,
+    past: Dataset | None,
     *,
     training: bool,
     labels: bool,
-) -> tuple[Dataset, dict[str, Dataset], dict[str, float]]:
-    """Return the catalogue, the impressions of each split, and the shares of those that were drawn."""
+) -> tuple[Dataset, dict[str, Dataset], dict[str, float], Dataset | None]:
+    """Return the catalogue, the impressions of each split, the shares of those that were drawn, and the last clicks."""
     sources: dict[str, tuple[Source, Schema]] = {}
     for split, location in found.splits.items():
         if str(location.path).startswith(HUB):
@@ -172,12 +182,77 @@ def _read_log(
         for reason, count in skipped.items():
             counts.skipped[reason] = counts.skipped.get(reason, 0) + count
     logs = {split: logs[split] for split in SPLITS if split in logs}
+    earlier = None if past is None else past_of(logs, past)
     if found.news:
         catalogue = read_catalogue(found.news, data, known, counts)
     else:
-        catalogue = log_catalogue(list(logs.values()), data, known, counts)
+        # What the log says of an item holds, not what was said of it in training.
+        more = [] if earlier is None else [_of_other_items(earlier, logs.values())]
+        catalogue = log_catalogue([*logs.values(), *more], data, known, counts)
+    if earlier is not None:
+        called = set(catalogue["item"][:])
+        earlier = earlier.select([row for row, item in enumerate(earlier["item"][:]) if item in called])
+        # Histories are of the training split and the own one.
+        renamed = {"test" if split == "train" else split: rows for split, rows in logs.items()}
+        found_splits, _ = impressions_of({"train": earlier, **renamed}, data, catalogue, counts, {})
+        splits = {split: found_splits["test" if split == "train" else split] for split in logs}
+        return catalogue, splits, {}, None
     drawn = shares(data, logs)
-    return catalogue, impressions_of(logs, data, catalogue, counts, drawn), drawn
+    splits, kept = impressions_of(logs, data, catalogue, counts, drawn)
+    return catalogue, splits, drawn, kept
+
+
+#: Columns of the last clicks of users, those of the rows of a click log.
+PAST = Features(
+    {name: Value("string") for name in ("user", "item", "title", "abstract", "category", "subcategory")}
+    | {"entities": List(Value("string")), "time": Value("float64")}
+)
+
+
+def past_of(logs: Mapping[str, Dataset], past: Dataset) -> Dataset:
+    """Clicks before a click log as rows of one, and a note that counts the users of the log without any."""
+    users = {user for rows in logs.values() for user in rows.unique("user")}
+    known = users & set(past.unique("user"))
+    if users - known:
+        note(
+            f"{len(users - known):,} of {len(users):,} users have no clicks in the training data: their histories "
+            "begin with this click log"
+        )
+    times = [time for rows in logs.values() for time in rows["time"][:] if time is not None]
+    table = past.with_format("arrow")[:]
+    table = table.filter(pc.is_in(table["user"], pa.array(sorted(known), table["user"].type)))
+    # Those without a time were before all that have one.
+    before = pa.scalar(min(times) - 1) if times else None
+    time = pa.nulls(len(table), pa.float64()) if before is None else pc.coalesce(table["time"], before)
+    table = table.set_column(table.schema.get_field_index("time"), "time", time)
+    like = next(iter(logs.values()))
+    columns: dict[str, Any] = {name: table[name] for name in table.column_names if name in like.column_names}
+    columns |= {
+        "clicked": pa.array(np.ones(len(table), np.int8)),
+        "impression": pa.nulls(len(table), pa.string()),
+        "where": pa.array(["the training data"] * len(table), pa.string()),
+    }
+    features = Features({name: like.features[name] for name in columns})
+    return Dataset(pa.table(columns).cast(features.arrow_schema))
+
+
+def _of_other_items(past: Dataset, logs: Iterable[Dataset]) -> Dataset:
+    """Rows of items that click logs lack."""
+    named = {item or title for rows in logs for item, title in zip(rows["item"][:], rows["title"][:], strict=True)}
+    return past.select([row for row, item in enumerate(past["item"][:]) if item not in named])
+
+
+def _last_clicks(log: "_Log", splits: np.ndarray, catalogue: Dataset, history: int) -> Dataset:
+    """The last clicks of each user of the training split, as many as histories can need."""
+    clicks = np.flatnonzero((log.clicked == 1) & (splits[log.group] == 0))
+    clicks = clicks[np.lexsort((clicks, log.order[clicks], log.user[clicks]))]
+    user = np.unique(log.user[clicks], return_inverse=True)[1]
+    clicks, _ = last(clicks, user, int(user.max(initial=-1)) + 1, history + _SPARE if history else 0)
+    names = [name for name in PAST if name not in ("user", "time")]
+    items = catalogue.with_format("arrow")[:].select(names).take(pa.array(log.item[clicks]))
+    texts = log.table.select(["user", "time"]).take(pa.array(clicks))
+    columns = {name: (texts if name in ("user", "time") else items)[name] for name in PAST}
+    return Dataset(pa.table(columns).cast(PAST.arrow_schema))
 
 
 def _drawn(splits: dict[str, Dataset], fractions: dict[str, float], seed: int) -> dict[str, Dataset]:
@@ -207,14 +282,16 @@ def impressions_of(
     catalogue: Dataset,
     counts: Counts,
     drawn: dict[str, float],
-) -> dict[str, Dataset]:
-    """Return the impressions of click logs, with the columns of `longspan.tasks.recommendation.impressions.FEATURES`.
+) -> tuple[dict[str, Dataset], Dataset]:
+    """Return the impressions of click logs, with the columns of `longspan.tasks.recommendation.impressions.FEATURES`,
+    and the last clicks of each user of the training split.
 
     Rows of a split with the same user and impression are one impression. In logs without impressions, rows with the
     same user and time are one; otherwise each row is one. Its history are the earlier clicks of its user, in the
     training split and in its own, on items that are not among its candidates. Without times the order is unknown, and
     the history are all clicks of the user in the training split on other items. The order of rows is not used, as rows
-    are often sorted by clicks: the length of a history would then reveal labels. Rows with items that the catalogue
+    are often sorted by clicks: the length of a history would then reveal labels. With times, rows are read in their
+    order, and a note counts those that stand elsewhere. Rows with items that the catalogue
     lacks are left out and counted. Where splits are drawn, impressions that repeat one another go to the same.
 
     Args:
@@ -225,14 +302,13 @@ def impressions_of(
         drawn: The share of each split that is drawn from training.
 
     Raises:
-        UserError: The catalogue lacks all items; or the rows of a user are not in the order of time, or some lack a
-            time, and `skip_bad_rows` is not set.
+        UserError: The catalogue lacks all items; or some rows lack a time, and `skip_bad_rows` is not set.
     """
     log = _read_logs(logs, data, catalogue, counts)
     group_split = _drawn_groups(log, drawn, data.split_seed)
     facts: list[Any] = ["log", [(split, fingerprint(rows)) for split, rows in logs.items()], fingerprint(catalogue)]
     facts += [drawn, data.split_seed, data.history, data.skip_bad_rows, _HISTORIES]
-    return {
+    found = {
         split: cached_tables(
             lambda number=number: _tables(log, group_split, number, data.history),  # type: ignore[misc]
             FEATURES,
@@ -242,6 +318,7 @@ def impressions_of(
         for number, split in enumerate(SPLITS)
         if split in logs or split in drawn
     }
+    return found, _last_clicks(log, group_split, catalogue, data.history)
 
 
 @dataclass(frozen=True)
@@ -315,10 +392,12 @@ def _read_logs(logs: Mapping[str, Dataset], data: RecommendationData, catalogue:
     if timed:
         in_all = "a time in all rows of the click log or in none"
         leave_out(np.isnan(time) & ~bad, "no time", in_all, "without", "add them")
-        late = np.zeros(len(table), dtype=bool)
-        late[~bad] = _out_of_order(user[~bad], split[~bad], time[~bad])
-        in_order = f"the rows of each user in the order of {data.time_column!r}"
-        leave_out(late, "rows out of order", in_order, "earlier than one above", "sort the click log by time")
+        if late := int(_out_of_order(user[~bad], split[~bad], time[~bad]).sum()):
+            verb = "is" if late == 1 else "are"
+            note(
+                f"{late:,} of {len(table):,} rows of the click log {verb} earlier than one of the same user above: "
+                f"rows are read in the order of {data.time_column!r}"
+            )
     good = ~bad
     if not good.any():
         raise UserError("expected rows in the click log, got only bad ones; fix them or use other data.")

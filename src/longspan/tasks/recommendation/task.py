@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from jaxtyping import Bool, Float
+from pyarrow import parquet
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
@@ -45,13 +46,14 @@ from longspan.tasks.recommendation.items import Items, Names, PreparedItems, rea
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.prediction import TOGETHER, RankedPrediction, ranked
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
-from longspan.tasks.recommendation.recorded import Recorded, ragged, read_recorded
+from longspan.tasks.recommendation.recorded import PAST, Recorded, ragged, read_recorded
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores, auc_interval
 from longspan.tasks.recommendation.source_files import find_recorded
 from longspan.tasks.recommendation.trainer import RecommendationTrainer
 
 _FILE = "names.json"
+_PAST = "histories.parquet"
 
 
 @dataclass(frozen=True)
@@ -60,14 +62,18 @@ class ItemProcessor(TextProcessor):
 
     Attributes:
         names: The names that the numbers replace.
+        past: The last clicks of each training user of a click log, on which a log that is given later follows.
     """
 
     files = ("tokenizer_config.json", _FILE)
 
     names: Names
+    past: Dataset | None = None
 
     def save_pretrained(self, folder: str | Path) -> None:
         super().save_pretrained(folder)
+        if self.past is not None:
+            parquet.write_table(self.past.with_format("arrow")[:], Path(folder, _PAST))
         write_json(Path(folder, _FILE), dataclasses.asdict(self.names))
 
     @classmethod
@@ -77,7 +83,19 @@ class ItemProcessor(TextProcessor):
         values = {"items": [], **json_object(path)}
         if values.keys() != hints.keys() or not all(matches(value, hints[name]) for name, value in values.items()):
             raise UserError(f"expected the names of categories, entities and users in {str(path)!r}; restore it.")
-        return cls(TextProcessor.from_pretrained(folder).tokenizer, Names(**values))
+        return cls(TextProcessor.from_pretrained(folder).tokenizer, Names(**values), _read_past(Path(folder, _PAST)))
+
+
+def _read_past(path: Path) -> Dataset | None:
+    """Clicks that a run has. Earlier versions had none. Raises UserError if the file is damaged."""
+    if not path.exists():
+        return None
+    try:
+        return Dataset(parquet.read_table(path).select(list(PAST)).cast(PAST.arrow_schema))
+    except (OSError, KeyError, ValueError) as error:
+        raise UserError(
+            f"expected the clicks of users in {str(path)!r}, got something else ({error}); restore it."
+        ) from None
 
 
 def names_of(run: "ItemRun") -> Names:
@@ -164,6 +182,7 @@ class RankingPipeline(Pipeline[Row, RankedPrediction, ItemProcessor]):
         return output
 
     def encode(self, examples: Any, split: str) -> Dataset:
+        self.split = split
         return labelled(examples.rows)
 
     def check_lengths(self, encoded: Dataset) -> None:
@@ -186,7 +205,8 @@ class RankingPipeline(Pipeline[Row, RankedPrediction, ItemProcessor]):
         users = report.shown_to_users(model, impressions, vectors, logits, found.catalogue, encoded)
         write_text(folder / "users.txt", users)
         # Without the training data, each item counts as clicked equally often.
-        clicks = found.popularity() if "train" in found.splits else np.zeros(len(found.catalogue), np.int64)
+        trained = self.split != "all" and "train" in found.splits
+        clicks = found.popularity() if trained else np.zeros(len(found.catalogue), np.int64)
         offsets = impressions.candidates.offsets
         return measured(impressions, logits, clicks), {
             "data_summary": describe(encoded),
@@ -220,7 +240,13 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
         return impression_columns(data)
 
     def splits(self, data: RecommendationData) -> Splits:
-        found = read_recorded(data, training=False)
+        return self._splits(data, None)
+
+    def other_splits(self, run: ItemRun, data: RecommendationData) -> Splits:
+        return self._splits(data, run.processor.past)
+
+    def _splits(self, data: RecommendationData, past: Dataset | None) -> Splits:
+        found = read_recorded(data, training=False, past=past)
         examples: dict[str, Any] = {name: Recommended(rows, found) for name, rows in found.splits.items()}
         return Splits(examples, found.skipped, found.encodings, found.duplicates)
 
@@ -241,7 +267,7 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
             beside = find_recorded(own, training=False, news=False).news
             # Without a table of news of its own, a file speaks of what the model was trained with.
             known = None if beside else read_recorded(data, training=False).catalogue
-            found = read_recorded(own, training=False, candidates=False, catalogue=known)
+            found = read_recorded(own, training=False, candidates=False, catalogue=known, past=run.processor.past)
             skipped.update(found.skipped)
             for rows in found.splits.values():
                 for some in rows.iter(_READ):
@@ -272,7 +298,7 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
         splits = found.scored()
         return PreparedItems(
             splits,
-            ItemProcessor(tokenizer, names),
+            ItemProcessor(tokenizer, names, found.past),
             config,
             facts,
             items=items,

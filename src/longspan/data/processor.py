@@ -204,7 +204,8 @@ class Processor(ABC):
         made = {"mixers": config.mixers, "mixer_options": config.mixer_options}
         for name, value in self.settings(made).items():
             wanted = getattr(config.embeddings, name, getattr(config, name, value))
-            if wanted != value:
+            # A converted model may leave open which token is padding.
+            if wanted is not None and wanted != value:
                 raise UserError(
                     f"{self.files[0]} does not fit config.json in {str(folder)!r}: expected inputs for a model with "
                     f"{name}={reprlib.repr(wanted)}, got {reprlib.repr(value)}; restore either file."

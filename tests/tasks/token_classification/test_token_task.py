@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from drawing import drawn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
@@ -207,3 +208,30 @@ def test_the_baseline_reads_the_same_sentences(tmp_path: Path) -> None:
     fitted = Crf().fit(recipe)
     assert fitted.scores["validation"].f1 == 1.0
     assert fitted.parameters > 0
+
+
+@pytest.mark.parametrize("column", ["sentence_id", "Sentence #"])
+@pytest.mark.parametrize("memory", [False, True])
+def test_one_word_a_row_is_an_error(tmp_path: Path, column: str, memory: bool, run: Path) -> None:
+    """Words read alone have no context, whatever their sentences are called."""
+    lines = []
+    for n, sentences in enumerate(documents(10)):
+        for words, labels in sentences:
+            lines += [f"{n},{word},{label}" for word, label in zip(words, labels, strict=True)]
+    path = tmp_path / "words.csv"
+    path.write_text("\n".join([f"{column},word,label", *lines]), encoding="utf-8")
+    given: Any = pandas.read_csv(path) if memory else path
+    settings = ["data.text_column=word", "data.label_column=label"]
+    with pytest.raises(UserError, match=r"the words of a sentence in each row, got one word in each of") as error:
+        train(
+            "ner",
+            [*settings, *([] if memory else [f"data.path={path}"])],
+            data=given if memory else None,
+            run=tmp_path / "run",
+            progress=False,
+        )
+    if not memory:
+        assert f"table.groupby(table[{column!r}].ffill(), sort=False)[['word', 'label']].agg(list)" in str(error.value)
+    rows = [{"tokens": [word], "labels": ["O"]} for word in ("He", "saw", "Rome")]
+    with pytest.raises(UserError, match="the words of a sentence in each row"):
+        evaluate(run, rows)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 from datasets import Dataset
 
@@ -11,6 +12,9 @@ from longspan.data.columns.kinds import Column, WordLabels, Words
 from longspan.data.columns.sentences import Sentences
 from longspan.data.columns.values import shown
 from longspan.data.sources.announcements import note
+from longspan.data.sources.files.opening import packed_suffix
+from longspan.data.sources.formats.schema import schema_of
+from longspan.data.sources.formats.tables import FORMATS, column_names
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
 from longspan.tasks.token_classification.labels import OUTSIDE, Scheme, hyphenated, label_names, scheme_of, to_iob2
@@ -48,6 +52,7 @@ def read_documents(data: TokenData) -> Documents:
             the same.
     """
     loaded = load(data, columns(data))
+    check_sentences(loaded.splits["train"], data, data.train or data.path)
     scheme = scheme_of(_sentences(loaded.splits["train"]))
     _note_scheme(loaded, scheme)
     loaded = checked(loaded, scheme, data)
@@ -58,6 +63,31 @@ def read_documents(data: TokenData) -> Documents:
             f"expected at least two labels in the training data, got only {shown(names[0])}; check data.label_column."
         )
     return Documents(loaded, scheme, names)
+
+
+#: Rows of one word each that are taken for words of sentences, not for documents.
+_ONE_WORD_ROWS = 3
+
+
+def check_sentences(rows: Dataset, data: TokenData, source: str = "") -> None:
+    """Raise UserError for data with a word in each row: read alone, words have no context.
+
+    `source` is where the rows come from, if it is known: a table whose further columns may name sentences.
+    """
+    if len(rows) < _ONE_WORD_ROWS or any(len(words) != 1 for words in rows["tokens"][:]):
+        return
+    path = Path(source)
+    names = (
+        column_names(path, schema_of(columns(data), data)) if packed_suffix(path) in FORMATS and path.is_file() else []
+    )
+    others = [name for name in names if name not in (data.text_column, data.label_column, data.feature_column)]
+    column = next((name for name in others if "sent" in name.lower()), "SENTENCE")
+    one = [data.text_column, *([data.feature_column] if data.feature_column else []), data.label_column]
+    raise UserError(
+        f"expected the words of a sentence in each row, got one word in each of {len(rows):,} rows (first: "
+        f"{shown(rows['tokens'][0][0])} at {rows['where'][0]}); join the rows of each sentence, with pandas by "
+        f"table.groupby(table[{column!r}].ffill(), sort=False)[{one}].agg(list)."
+    )
 
 
 def _note_scheme(loaded: Splits, scheme: Scheme) -> None:

@@ -117,6 +117,7 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
         return WordsPrediction(row.where, None, words.tokens, names, shares, words.offsets, words.sentences, spans)
 
     def encode(self, examples: Dataset, split: str) -> Dataset:
+        labelled_documents.check_sentences(examples, self.data)
         splits = Splits(DatasetDict({split: examples}), {})
         loaded = labelled_documents.checked(splits, self.config.head.label_scheme, self.data)
         self.rows, self.skipped = loaded.splits[split], loaded.skipped

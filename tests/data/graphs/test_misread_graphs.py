@@ -78,3 +78,10 @@ def test_names_that_are_written_alike_are_refused() -> None:
     graph = networkx.Graph([(1, "1"), ("1", 2)])
     with pytest.raises(UserError, match="each node once, got two called '1'"):
         of_networkx(graph, GraphData(path="graph"))
+
+
+@pytest.mark.parametrize("column", ["node", "label", "age"])
+def test_columns_are_there_once(tmp_path: Path, column: str) -> None:
+    nodes = "\n".join(line + ("," + (column if not row else "1")) for row, line in enumerate(NODES.splitlines()))
+    with pytest.raises(UserError, match=f"{column!r}"):
+        tables(tmp_path, nodes)

@@ -14,6 +14,7 @@ from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import named, row_of
 from longspan.data.sources.files.decoding import open_text
 from longspan.data.sources.files.opening import encoding_of, open_packed, packed_suffix
+from longspan.data.sources.formats.tables import check_once
 from longspan.errors import UserError, suggestion
 from longspan.machine.printing import printable
 
@@ -82,7 +83,8 @@ def _splits(rows: Sequence[tuple[str, dict[str, str]]], data: GraphData) -> dict
 def _edges(path: Path, data: GraphData, known: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     source, target, features, missing = [], [], [], 0
     wanted = data.edge_feature_columns or []
-    for number, (place, row) in enumerate(_rows(path, data)):
+    needed = [data.source_column, data.target_column, *wanted]
+    for number, (place, row) in enumerate(_rows(path, data, needed)):
         if not number:
             _check_columns(path, row, [data.source_column], "data.source_column")
             _check_columns(path, row, [data.target_column], "data.target_column")
@@ -106,13 +108,15 @@ def _edges(path: Path, data: GraphData, known: dict[str, int]) -> tuple[np.ndarr
     return np.array(source, np.int64), np.array(target, np.int64), table
 
 
-def _rows(path: Path, data: GraphData) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the place and the cells of each row."""
+def _rows(path: Path, data: GraphData, needed: Sequence[str] | None = None) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the place and the cells of each row. Raises UserError if a needed column (or any) is there twice."""
     delimiter = "\t" if data.delimiter == "auto" and packed_suffix(path) == ".tsv" else data.delimiter
     try:
         encoding = encoding_of(path, data.encoding)
         with open_packed(path) as raw, open_text(raw, printable(path.name), encoding, "") as file:
             reader = csv.DictReader(file, delimiter=_DELIMITERS.get(delimiter, delimiter))
+            names = list(reader.fieldnames or [])
+            check_once(names, names if needed is None else needed, named(path))
             for number, row in enumerate(reader, 2):
                 if None in row or None in row.values():
                     raise UserError(

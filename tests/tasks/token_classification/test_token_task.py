@@ -235,3 +235,9 @@ def test_one_word_a_row_is_an_error(tmp_path: Path, column: str, memory: bool, r
     rows = [{"tokens": [word], "labels": ["O"]} for word in ("He", "saw", "Rome")]
     with pytest.raises(UserError, match="the words of a sentence in each row"):
         evaluate(run, rows)
+
+
+@pytest.mark.parametrize("words", [1, 2])
+def test_predictions_of_single_words_say_so(run: Path, words: int, capsys: pytest.CaptureFixture[str]) -> None:
+    list(predict(run, [{"tokens": ["He", "saw"][:words]}] * 12))
+    assert capsys.readouterr().err.count("each of the first 10 rows has one word") == (words == 1)

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
 from longspan.data.fingerprints import fingerprint
+from longspan.data.sources.announcements import note
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits
 from longspan.data.text.processor import TextProcessor
@@ -62,6 +63,8 @@ class Document:
     windows: list[dict[str, Any]]
 
 
+#: Rows of one word, after which predictions say so.
+_ONE_WORD_ROWS = 10
 #: Labels of a document's words with their probabilities.
 Labels = list[tuple[str, float]]
 
@@ -76,6 +79,7 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
         self.config, tokenizer = self.model.config, self.processor.tokenizer
         self.encoder = WordEncoder(tokenizer)
         self.reader = _reader(tokenizer, self.config, _limit(self.config, self.data))
+        self._single_words: int | None = 0
 
     def problem(self, row: Row) -> str:
         # Words that came without a text need not be a document of the processor.
@@ -90,8 +94,20 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
             if words is None or not words.tokens:
                 yield "no words"
                 continue
+            self._note_single_words(len(words.tokens))
             facts = {"tokens": words.tokens, "sentences": words.sentences, "feature": row.values.get("feature")}
             yield ModelInput(Document(words, list(self.reader.windows(self.encoder, facts))))
+
+    def _note_single_words(self, words: int) -> None:
+        """Say once where all of the first rows have one word."""
+        if self._single_words is not None:
+            self._single_words = self._single_words + 1 if words == 1 else None
+        if self._single_words == _ONE_WORD_ROWS:
+            note(
+                f"each of the first {_ONE_WORD_ROWS} rows has one word, which is read without context; where they are "
+                "words of sentences, join the rows of each sentence"
+            )
+            self._single_words = None
 
     def forward(self, inputs: Sequence[ModelInput[Document]]) -> Iterator[Labels]:
         windows = [window for one in inputs for window in one.value.windows]

@@ -46,6 +46,7 @@ MENTIONED = {
     "_functorch": ["torch._C"],
     "_hf_hook": ["accelerate.hooks:add_hook_to_module"],
     "_indices": ["datasets:Dataset"],
+    "_is_exporting_flag": ["torch.compiler"],
     "_int_mm": ["torch", "torch:ops.aten"],
     "_is_mkldnn_bf16_supported": ["torch:ops.mkldnn"],
     "_is_stateful": ["transformers:PreTrainedModel"],

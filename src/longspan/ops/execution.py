@@ -38,7 +38,8 @@ def transformed() -> bool:
 def exporting() -> bool:
     """Return whether torch.export is making a program of an op: one that serves inputs of any size, and runs without
     longspan. So no branch may depend on a size, and no operator may be one of ours."""
-    return torch.compiler.is_exporting()
+    # Not `is_exporting()`: compilers of PyTorch before 2.13 take that for True.
+    return torch.compiler._is_exporting_flag
 
 
 def without_autocast(tensor: Tensor) -> AbstractContextManager[None]:

@@ -100,7 +100,7 @@ class GraphsProcessor(Processor):
         for types, flat in zip(training["nodes"][:], training["edges"][:], strict=True):
             # `encode` reports the rows whose edges cannot be read.
             with contextlib.suppress(Unreadable):
-                largest = max(largest, int(_degrees(found._edges(types, flat, data), len(types)).max(initial=0)))
+                largest = max(largest, int(_degrees(found.read_edges(types, flat, data), len(types)).max(initial=0)))
         return replace(found, degrees=min(largest, _LARGEST_DEGREE) + 1)
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: Any) -> list[Encoded]:
@@ -117,7 +117,7 @@ class GraphsProcessor(Processor):
     def _graph(
         self, types: Sequence[str], flat: Sequence[float] | None, number: Mapping[str, int], data: Any
     ) -> Encoded:
-        edges = self._edges(types, flat, data)
+        edges = self.read_edges(types, flat, data)
         features = [[number[kind]] if kind in number else [] for kind in types]
         if self.degrees:
             degrees = np.minimum(_degrees(edges, len(types)), self.degrees - 1)
@@ -135,7 +135,7 @@ class GraphsProcessor(Processor):
             streams["places"] = walk_positions(edges, len(types), self.walk_positions)
         return Encoded(streams)
 
-    def _edges(self, types: Sequence[str], flat: Sequence[float] | None, data: Any) -> np.ndarray:
+    def read_edges(self, types: Sequence[str], flat: Sequence[float] | None, data: Any) -> np.ndarray:
         """Edges of a graph (2, m), in order. Raises Unreadable for one of a node that is not there."""
         ends = np.asarray(flat or [], np.float64)
         wrong = ends[(ends < 0) | (ends >= len(types)) | (ends != np.floor(ends))]

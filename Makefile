@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-fast check format docs install clean
+.PHONY: quickstart test test-fast test-oldest check format docs install clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,6 +30,19 @@ test: install
 # The tests that find most mistakes per second: all but those marked slow.
 test-fast: install
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+# The fast tests with the oldest releases of what is required. Warnings of those releases are theirs. The tests left out
+# need packages that demand newer ones.
+test-oldest:
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt \
+	  --editable ".[html,audio,graphs,baselines,sklearn,peft,export]" \
+	  beartype hypothesis pandas polars pytest pytest-timeout pytest-xdist
+	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -p no:anyio \
+	  -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
+	  -W "ignore:Conversion of an array with ndim:DeprecationWarning" \
+	  --ignore tests/mixers/test_local.py --ignore tests/tasks/test_embeddings.py \
+	  --ignore tests/results/test_explanation_in_browser.py
 
 check: install
 	$(BIN)/ruff check .

@@ -97,14 +97,18 @@ def test_users_packages_have_the_bounds_that_were_tested() -> None:
 
 
 def test_the_set_up_installs_what_is_within_the_bounds() -> None:
-    pinned = {}
-    for line in (Path(__file__).parents[1] / "constraints.txt").read_text(encoding="utf-8").splitlines():
-        name, equals, version = line.partition("==")
-        if equals:
-            pinned[plain(name)] = numbers(version)
+    newest, oldest = pinned("constraints.txt"), pinned("constraints-oldest.txt")
     for requirement in ALWAYS:
         name, least, below = re.split(r">=|,<", requirement)
-        assert numbers(least) <= pinned[plain(name)] < numbers(below), requirement
+        assert numbers(least) <= newest[plain(name)] < numbers(below), requirement
+        assert oldest[plain(name)][: len(numbers(least))] == numbers(least), requirement
+
+
+def pinned(file: str) -> dict[str, tuple[int, ...]]:
+    lines = (Path(__file__).parents[1] / file).read_text(encoding="utf-8").splitlines()
+    return {
+        plain(name): numbers(version) for name, equals, version in (line.partition("==") for line in lines) if equals
+    }
 
 
 def numbers(version: str) -> tuple[int, ...]:

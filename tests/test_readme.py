@@ -5,7 +5,9 @@ import json
 import re
 import shlex
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +33,8 @@ SMALL = [
 TICKETS: dict[str, list[str]] = {"refund": ["money"], "crash": ["bug"], "charged": ["money", "bug"], "thanks": []}
 
 
-def blocks(language: str) -> list[str]:
-    return [one for page in PAGES for one in re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
+def blocks(language: str, pages: Sequence[str] = PAGES) -> list[str]:
+    return [one for page in pages for one in re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
 
 
 def commands() -> list[str]:
@@ -115,8 +117,11 @@ def test_commands_and_python_run_in_order(
         assert capsys.readouterr().out, command
     # As small as with `SMALL`; what these lines say themselves stays.
     monkeypatch.setattr(longspan, "train", functools.partial(longspan.train, min_steps=0, max_minutes=0))
-    for block in blocks("python"):
-        exec(compile(block, "README.md", "exec"), {})
+    for page in PAGES:
+        # Later blocks of a page use what earlier ones define.
+        names: dict[str, Any] = {}
+        for block in blocks("python", [page]):
+            exec(compile(block, "README.md", "exec"), names)
 
 
 @pytest.mark.slow

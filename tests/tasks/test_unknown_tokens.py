@@ -23,7 +23,7 @@ DATA: dict[str, Any] = {
     "question-answering": {"context": SENTENCES, "question": SENTENCES, "answers": ANSWERS},
     "model-text": {"text": SENTENCES},
     "masked-words": {"text": SENTENCES},
-    "ner": {"tokens": [[text] for text in SENTENCES], "labels": [["B-X"]] * 40},
+    "ner": {"tokens": [[text, text[::-1]] for text in SENTENCES], "labels": [["B-X", "O"]] * 40},
 }
 
 

@@ -495,7 +495,7 @@ def _refused(what: str, does: Callable[[Any], Any], given: Any) -> None:
     except UserError:
         return
     need(
-        isinstance(found, list) and all(one.error is not None for one in found),
+        isinstance(found, list) and bool(found) and all(one.error is not None for one in found),
         f"{what} must be an error, but gives {found!r}",
     )
 

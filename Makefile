@@ -42,7 +42,7 @@ test-oldest:
 	  -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
 	  -W "ignore:Conversion of an array with ndim:DeprecationWarning" \
 	  --ignore tests/mixers/test_local.py --ignore tests/tasks/test_embeddings.py \
-	  --ignore tests/results/test_explanation_in_browser.py
+	  --ignore tests/results/test_explanation_in_browser.py --deselect tests/test_benchmarks.py::test_explanation_page
 
 check: install
 	$(BIN)/ruff check .

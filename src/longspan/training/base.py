@@ -577,7 +577,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None) -> None:
         try:
-            super().init_hf_repo(token, private)
+            # Releases of transformers before `private` make the repository as `hub_private_repo` says.
+            super().init_hf_repo(token, **{} if private is None else {"private": private})
         except (HfHubHTTPError, OSError, ValueError) as error:
             raise refused(self.args.hub_model_id, error) from error
 

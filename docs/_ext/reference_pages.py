@@ -231,7 +231,7 @@ def _linked(text: str) -> str:
 
 
 def _paragraph(docstring: str, label: str) -> str:
-    """Return what a docstring says after a label, with its indented lines."""
+    """Text of a docstring after a label, with its indented lines."""
     found = re.search(rf"^{label}: (.*(?:\n    .*)*)", docstring, re.MULTILINE)
     return " ".join(found[1].split()) if found else ""
 

@@ -210,3 +210,18 @@ def test_prefix_mean_gradients(starting: bool, t: int) -> None:
         return means, *state
 
     assert torch.autograd.gradcheck(everything, tuple(x.detach().requires_grad_() for x in inputs))
+
+
+# PyTorch's compiler asks for it.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_compiled_prefix_means_have_the_same_gradients() -> None:
+    """Compilers of PyTorch before 2.13 say that a program is being exported, for which the operations are others."""
+    values, logits = torch.randn(2, 7, 2, 3, requires_grad=True), torch.randn(2, 7, 2, requires_grad=True)
+
+    def total() -> Tensor:
+        return pooling.prefix_softmax_mean(values, logits)[0].square().sum()
+
+    expected = torch.autograd.grad(total(), (values, logits))
+    compiled = torch.compile(total, backend="eager")
+    found = torch.autograd.grad(compiled(), (values, logits))
+    torch.testing.assert_close(found, expected)

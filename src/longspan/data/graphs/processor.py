@@ -206,5 +206,5 @@ def _mean_and_spread(table: np.ndarray) -> tuple[list[float], list[float]]:
 
 
 def _plain_loops(graph: Graph) -> np.ndarray:
-    """Which edges lead from a node to itself and have no features."""
+    """Whether each edge (m,) leads from a node to itself and has no features."""
     return (graph.edges[0] == graph.edges[1]) & ~graph.edge_features.any(1)

@@ -3,10 +3,9 @@
 A byte order mark decides; then UTF-8, which other texts hardly ever are by accident. For everything else
 charset-normalizer (https://github.com/jawah/charset_normalizer) says how plausible the lines that are not ASCII look in
 each encoding in use, and in which language. As that is often only a line or two, Western European is preferred where
-nothing speaks against it. Where the letters of one language explain every character in another encoding, and those of
-none do in that one, the other is taken: it tells ISO 8859-2 from cp1250, and the encodings of old Macs. All of the file
-must then be text in the encoding found. It stays a guess, so the encoding found is reported, and `data.encoding`
-overrides it.
+nothing speaks against it. Letters of languages tell ISO 8859-2 from cp1250, and find the encodings of old Macs: an
+encoding wins in which one language has every letter of the text. All of the file must then be text in the encoding
+found. It stays a guess, so the encoding found is reported, and `data.encoding` overrides it.
 """
 
 import codecs

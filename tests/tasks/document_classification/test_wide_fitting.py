@@ -17,7 +17,7 @@ from longspan import cli, evaluate, recipes, train
 from longspan.errors import UserError
 from longspan.models.wide.classifier import FOLDS, Wide, fold_of, ngram_counts, spelled
 from longspan.results.parts import Parts
-from longspan.tasks.base.classes import ClassTask
+from longspan.tasks.base.classes import ClassTask, best_scales, compare_accuracies, correct_rows, mixture
 from longspan.tasks.document_classification import fitting, kinds
 from longspan.tasks.document_classification.bags import Bags
 from longspan.tasks.document_classification.fitting import fit_wide
@@ -31,7 +31,6 @@ from longspan.tasks.document_classification.kinds import (
     class_shift,
     inverse_frequency,
 )
-from longspan.tasks.document_classification.task import accuracies, best_scales, combined, right_of
 from longspan.testing import check_task
 
 SMALL = ["model.dim=8", "model.depth=1", "model.heads=2", "model.wide=true", "model.wide_buckets=4096"]
@@ -419,10 +418,10 @@ def test_a_part_that_has_learned_nothing_does_not_drag_the_sum_down(count, sure)
         if loss < best:
             best = loss
             wide.scales.copy_(scales)
-    found = accuracies(right_of(test, combined(wide, test), truth)).values
+    found = compare_accuracies(correct_rows(test, mixture(wide, test), truth)).values
     # Three standard errors of the difference where three answers in a hundred change, by chance: 3 · sqrt(0.03/5000).
     assert found["both"] > found["counts"] - 0.0074
-    assert cross_entropy(combined(wide, test), truth) < cross_entropy(test[:, 0], truth) + 0.003
+    assert cross_entropy(mixture(wide, test), truth) < cross_entropy(test[:, 0], truth) + 0.003
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -434,7 +433,7 @@ def test_the_sum_is_not_worse_than_counting(seed):
     wide.scales.copy_(best_scales(parts, labels))
     assert bool((wide.scales >= 0).all())
     assert wide.scales.isfinite().all()
-    found = accuracies(right_of(parts, combined(wide, parts), labels)).values
+    found = compare_accuracies(correct_rows(parts, mixture(wide, parts), labels)).values
     # A difference of two standard deviations or less is chance: of 50 documents, 2 √50 at most.
     assert found["both"] >= found["counts"] - 2 * 50**-0.5
 

@@ -13,6 +13,7 @@ from longspan.errors import UserError
 from longspan.results.scores import Scores
 from longspan.tasks.base.task import Recipe
 from longspan.training.base import LongspanTrainer
+from longspan.training.stopping import improves
 
 SETTINGS = [
     "data.tokens=words",
@@ -26,7 +27,7 @@ SETTINGS = [
     "model.wide=false",
 ]
 #: The best epoch is the second one, so that patience ends with the fourth.
-ACCURACIES = [0.5, 0.8, 0.7, 0.8, 0.9, 0.6, 0.6, 0.6, 0.6]
+ACCURACIES = [0.5, 0.8, 0.7, 0.75, 0.9, 0.6, 0.6, 0.6, 0.6]
 
 
 def recipe(animals: Path, *more: str) -> Recipe:
@@ -75,6 +76,47 @@ def test_training_stops_early_and_says_so(animals: Path, tmp_path: Path, capsys:
     assert epochs(result) == [1, 2, 3, 4]
     card = " ".join((tmp_path / "run/README.md").read_text().split())
     assert "It stopped early after epoch 4 " in card
+
+
+def test_of_equal_scores_the_lower_loss_is_better() -> None:
+    best = {"eval_accuracy": 0.9, "eval_loss": 0.5}
+    for accuracy, loss, better in [
+        (0.9, 0.4, True),
+        (0.9, 0.5, False),
+        (0.9, 0.6, False),
+        (0.91, 9, True),
+        (0.8, 0, False),
+    ]:
+        assert improves({"eval_accuracy": accuracy, "eval_loss": loss}, best, "accuracy", True) is better
+    nan = float("nan")
+    assert not improves({"eval_accuracy": 0.9, "eval_loss": nan}, best, "accuracy", True)
+    assert not improves({"eval_accuracy": nan, "eval_loss": 0.1}, None, "accuracy", True)
+    assert improves(best, None, "eval_accuracy", True)
+    assert improves({"eval_error": 0.1, "eval_loss": 1}, {"eval_error": 0.2, "eval_loss": 0}, "error", False)
+    # The loss itself: the first of equal epochs.
+    assert not improves({"eval_loss": 0.5}, {"eval_loss": 0.5}, "loss", False)
+
+
+def test_of_equal_scores_without_a_loss_the_later_is_better() -> None:
+    assert improves({"eval_f1": 1.0}, {"eval_f1": 1.0}, "f1", True)
+    assert not improves({"eval_f1": 0.9}, {"eval_f1": 1.0}, "f1", True)
+
+
+def test_a_saturated_score_selects_the_epoch_with_the_lowest_loss(
+    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The loss falls in each epoch, so that each has a star and the last is kept, resumed or not."""
+    monkeypatch.setattr(f"{__name__}.ACCURACIES", [1.0] * 9)
+    mine = recipe(animals, "training.num_train_epochs=4", "training.learning_rate=1e-3")
+    whole = train(mine, run=tmp_path / "whole")
+    losses = [row["validation_loss"] for row in whole.history if "validation_loss" in row]
+    assert losses == sorted(losses, reverse=True)
+    assert (whole.kept_epoch, whole.stopped) == (4, None)
+    rows = [line for line in capsys.readouterr().err.splitlines() if "1.0000" in line]
+    assert [row[0] for row in rows] == ["*"] * 4
+    interrupted(mine, tmp_path / "run", 7)
+    train(mine, run=tmp_path / "run", resume=True, progress=False)
+    same_result(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ from longspan.training import checkpoints, processes
 from longspan.training.arguments import Arguments
 from longspan.training.depths import decay
 from longspan.training.optimizers import Joined, Muon, apart, clip_gradients, matrices_of, tables_of, take
-from longspan.training.stopping import EarlyStopping
+from longspan.training.stopping import EarlyStopping, best_scores, improves
 
 IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 """Where each process has parts of the weights."""
@@ -446,6 +446,17 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, logs)
         return logs
 
+    @override
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        if improves(metrics, best_scores(self.state), *self._selection()):
+            # The Trainer would keep the first of equal epochs.
+            self.state.best_metric = None
+        return bool(super()._determine_best_metric(metrics, trial))
+
+    def _selection(self) -> tuple[str, bool]:
+        """The score that selects the best model, and whether higher is better there."""
+        return str(self.args.metric_for_best_model), bool(self.args.greater_is_better)
+
     def _was_evaluated(self) -> bool:
         """Whether the model has been evaluated after the last step."""
         return any(row["step"] == self.state.global_step and "eval_runtime" in row for row in self.state.log_history)
@@ -490,14 +501,15 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             self.averaged = Averaged([*map(checkpoints.step, found)], "", None, None, kept=False)
             return
         kept = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-        best, metric = self.state.best_metric, self.args.metric_for_best_model
+        best, metric = self.state.best_metric, self._selection()[0]
         load_mean(self.model, found)
         value, better, step = None, True, self.state.global_step
         if self.args.eval_strategy != "no":
             before = self.kept_step()
             self.scored[step] = self.score(self.eval_dataset)
-            value = self.scored[step].numbers()[metric.removeprefix("eval_")]
-            better = best is None or (value > best if self.args.greater_is_better else value < best)
+            numbers = {f"eval_{name}": value for name, value in self.scored[step].numbers().items()}
+            value = numbers[f"eval_{metric.removeprefix('eval_')}"]
+            better = improves(numbers, best_scores(self.state), *self._selection())
             if not better:
                 self.model.load_state_dict(kept)
                 if before == step:

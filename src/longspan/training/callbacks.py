@@ -15,6 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 from longspan.machine.memory import return_freed
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
+from longspan.training.stopping import improves
 
 
 class TokensPerSecond(TrainerCallback):
@@ -178,19 +179,16 @@ class EpochTable:
         self.columns, self.best, self.higher_is_better, self.out = dict(columns), best, higher_is_better, out
         self.widths = {key: max(len(name), 8) for key, name in columns.items()}
         self._rows: list[list[str]] = []
-        self._record: float | None = None
+        self._best: dict[str, float] | None = None
         self._record_row = -1
         self._drawn = 0
         self._terminal = (0, 0)
 
     def improves(self, row: Mapping[str, float]) -> bool:
         """Take note of a row that is not shown, such as one before a run was resumed; return whether it is the best."""
-        value = row.get(self.best)
-        if value is None or value != value:
-            return False
-        better = self._record is None or (value > self._record if self.higher_is_better else value < self._record)
+        better = improves(row, self._best, self.best, self.higher_is_better)
         if better:
-            self._record = value
+            self._best = dict(row)
         return better
 
     def add(self, row: Mapping[str, float]) -> None:

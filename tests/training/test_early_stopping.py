@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from interruptions import interrupted, same_result
 
-from longspan import cli, recipes, train
+from longspan import cli, recipes, report, train
 from longspan.errors import UserError
 from longspan.results.scores import Scores
 from longspan.tasks.base.task import Recipe
@@ -102,6 +102,13 @@ def test_of_equal_scores_without_a_loss_the_later_is_better() -> None:
     assert not improves({"eval_f1": 0.9}, {"eval_f1": 1.0}, "f1", True)
 
 
+def test_many_validation_rows_need_no_remark(animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("longspan.verbs.train.FEW_ROWS", 2)
+    found = train(recipe(animals, "training.num_train_epochs=2"), run=tmp_path / "run", progress=False)
+    assert "selection" not in found.details
+    assert report.selection(found) == ""
+
+
 def test_a_saturated_score_selects_the_epoch_with_the_lowest_loss(
     animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +121,16 @@ def test_a_saturated_score_selects_the_epoch_with_the_lowest_loss(
     assert (whole.kept_epoch, whole.stopped) == (4, None)
     rows = [line for line in capsys.readouterr().err.splitlines() if "1.0000" in line]
     assert [row[0] for row in rows] == ["*"] * 4
+    found = whole.details["selection"]
+    n = found["rows"]
+    assert n == whole.data["validation"]["documents"]
+    share = (n + 1) / (n + 2)
+    assert found["standard_error"] == pytest.approx((share * (1 - share) / n) ** 0.5)
+    assert (found["score"], found["epochs"], found["close"]) == ("accuracy", 4, 4)
+    sentence = f"The model was chosen on {n} validation rows: accuracy has a standard error of"
+    assert sentence in report.selection(whole)
+    assert "and 4 of 4 validations are within it of the best." in report.training_summary(whole, "")
+    assert sentence in (tmp_path / "whole/report.html").read_text()
     interrupted(mine, tmp_path / "run", 7)
     train(mine, run=tmp_path / "run", resume=True, progress=False)
     same_result(tmp_path / "run", tmp_path / "whole")

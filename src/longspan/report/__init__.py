@@ -104,7 +104,8 @@ def training_summary(
     ended = [f"training {told}"] if (told := stopped(result)) else []
     given = shlex.join([result.folder, "FILE" if example is None else example, *flags])
     following = f"next:\n  longspan evaluate {shlex.join([result.folder, *flags])}\n  longspan predict {given}"
-    parts = [data_table, scores_table(result.scores), *ended, cost, f"run folder: {result.folder}", following]
+    chosen = [sentence] if (sentence := selection(result)) else []
+    parts = [data_table, scores_table(result.scores), *ended, *chosen, cost, f"run folder: {result.folder}", following]
     return "\n\n".join(parts)
 
 
@@ -119,6 +120,19 @@ def stopped(result: TrainingResult) -> str:
     if result.stopped == "early":
         return f"stopped early after {place}, as validation scores no longer improved{kept}"
     return f"was interrupted after {place} and finished with its last checkpoint{kept}"
+
+
+def selection(result: TrainingResult) -> str:
+    """Say how uncertain the choice of the epoch is on few validation rows; "" on many."""
+    found = result.details.get("selection")
+    if not found:
+        return ""
+    word = next(iter(result.scores.values())).shown()[found["score"]]
+    return (
+        f"The model was chosen on {count(found['rows'])} validation rows: {word} has a standard error of "
+        f"{number(found['standard_error'])}, and {found['close']} of {found['epochs']} validations are within it of "
+        "the best."
+    )
 
 
 def scores_table(splits: Mapping[str, Scores], style: str = "simple") -> str:

@@ -25,6 +25,7 @@ from longspan.data.sources.formats.rows import Row
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models.wide.classifier import Wide
+from longspan.report import selection
 from longspan.report.explanation import Piece, around
 from longspan.report.run_report import NAME, ComparisonReport, RunReport, Word, Words
 from longspan.results import Evaluation, TrainingResult
@@ -110,6 +111,7 @@ def figures_in(folder: Path) -> dict[str, str]:
 def run_report(run: Run, result: TrainingResult, figures: Mapping[str, str], **more: Any) -> RunReport:
     """Return a report with these and `more` of its fields."""
     recipe, evaluation = run.recipe, more.get("evaluation")
+    chosen = [sentence] if (sentence := selection(result)) else []
     return RunReport(
         name=recipe.name,
         description=recipe.description,
@@ -118,7 +120,7 @@ def run_report(run: Run, result: TrainingResult, figures: Mapping[str, str], **m
         figures=figures,
         commands={} if evaluation is None else _commands(run, evaluation),
         baselines=_baselines(run.folder),
-        **more,
+        **more | {"notes": [*more.get("notes", ()), *chosen]},
     )
 
 

@@ -217,6 +217,7 @@ def _result(
         details={
             **ready.prepared.details,
             **trainer.details(),
+            **_selection(trainer, ready.recipe.task.scores),
             **({"averaged": asdict(trainer.averaged)} if trainer.averaged else {}),
             **({"start_from": asdict(begun)} if begun else {}),
         },
@@ -313,6 +314,27 @@ def _kept_epoch(trainer: LongspanTrainer) -> float | None:
     if step == trainer.state.global_step:
         return trainer.state.epoch
     return next((row["epoch"] for row in trainer.state.log_history if row["step"] == step), None)
+
+
+#: Validation rows below which the choice of the epoch comes with its uncertainty.
+FEW_ROWS = 500
+
+
+def _selection(trainer: LongspanTrainer, kind: type[Scores]) -> dict[str, Any]:
+    """Uncertainty of the choice among epochs as `selection`; nothing for many rows, or a score that is no share.
+
+    The variance of a mean of n shares p is at most p (1 - p) / n; one right and one wrong row more keep it above 0.
+    """
+    metric, rows = str(trainer.args.metric_for_best_model).removeprefix("eval_"), len(trainer.eval_dataset)
+    score = metric if kind.is_share(metric) else kind.headline()
+    values = [row[f"eval_{score}"] for row in trainer.state.log_history if f"eval_{score}" in row]
+    if not trainer.args.load_best_model_at_end or not kind.is_share(score) or rows >= FEW_ROWS or len(values) < 2:
+        return {}
+    best = (max if kind.higher_is_better(score) else min)(values)
+    share = (rows * best + 1) / (rows + 2)
+    error = (share * (1 - share) / rows) ** 0.5
+    close = sum(abs(value - best) <= error for value in values)
+    return {"selection": {"score": score, "rows": rows, "standard_error": error, "epochs": len(values), "close": close}}
 
 
 def _write_run(

@@ -36,8 +36,8 @@ test-fast: install
 test-oldest:
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt \
-	  --editable ".[html,audio,graphs,baselines,sklearn,peft,export]" \
-	  beartype hypothesis pandas polars pytest pytest-timeout pytest-xdist
+	  --editable ".[figures,images,translation,summarisation,html,audio,graphs,baselines,sklearn,peft,export]" \
+	  beartype hypothesis pandas polars pytest pytest-timeout pytest-xdist seqeval torchmetrics
 	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -p no:anyio \
 	  -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
 	  -W "ignore:Conversion of an array with ndim:DeprecationWarning" \

@@ -18,7 +18,7 @@ from longspan import recipes
 from longspan.data.sources.loading import load
 from longspan.machine.environment import environment
 from longspan.tasks.summarisation.baselines._extraction import SummaryBaseline, mean_words, references
-from longspan.tasks.summarisation.scores import ROUGE, SIGNATURE, better, bootstrap, rouge
+from longspan.tasks.summarisation.scores import ROUGE, better, bootstrap, rouge, signature
 from longspan.verbs import fitting
 
 
@@ -50,7 +50,7 @@ def main() -> None:
         found[folder] = rouge(texts_of_run, right)
         told[folder] = ["", ""]
     ends = {name: bootstrap(scores) for name, scores in found.items()}
-    print(f"{len(right)} examples, at most {words} words, {SIGNATURE}\n")
+    print(f"{len(right)} examples, at most {words} words, {signature()}\n")
     rows = [
         [name, *map(_shown, scores.mean(0), ends[name]), *told[name]]  # type: ignore[arg-type]
         for name, scores in found.items()
@@ -72,7 +72,7 @@ def main() -> None:
         for name, each in gains.items():
             result[name]["gain"] = each
     if given.json:
-        written = {"environment": environment(), "against": given.against, "signature": SIGNATURE, "result": result}
+        written = {"environment": environment(), "against": given.against, "signature": signature(), "result": result}
         given.json.write_text(json.dumps(written, indent=2) + "\n")
 
 

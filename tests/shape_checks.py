@@ -147,8 +147,9 @@ class _Decorating(ast.NodeTransformer):
 
 
 def _words(*annotations: ast.AST | None) -> list[str]:
-    """Texts in annotations: the names of sizes. What has none is the business of mypy."""
-    parts = [part for annotation in annotations if annotation for part in ast.walk(annotation)]
+    """Names of sizes: texts in brackets. What has none is the business of mypy, as are names of classes as texts."""
+    inside = [part for each in annotations if each for part in ast.walk(each) if isinstance(part, ast.Subscript)]
+    parts = [part for each in inside for part in ast.walk(each.slice)]
     return [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
 
 

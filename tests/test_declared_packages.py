@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import longspan
+from longspan.errors import EXTRAS
 
 SOURCES = sorted(Path(longspan.__file__).parent.rglob("*.py"))
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -20,7 +21,8 @@ ALWAYS = PROJECT["dependencies"]
 # Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; its kernels are
 # imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
 KERNELS = ("triton.py", "triton_forward.py", "triton_backward.py", "_tiles.py")
-NEED_MORE = {"sklearn.py": {"scikit-learn"}, **{name: {"triton"} for name in KERNELS}}
+# Numba comes with the one release of llvmlite that it works with.
+NEED_MORE = {"sklearn.py": {"scikit-learn"}, "simd.py": {"llvmlite"}, **{name: {"triton"} for name in KERNELS}}
 NOT_OURS = ("dev", "docs", "peers", "rivals")
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in NOT_OURS}
 
@@ -44,10 +46,13 @@ def imported(path: Path) -> tuple[set[str], set[str]]:
                 found |= {alias.name.split(".")[0] for alias in child.names}
             elif isinstance(child, ast.ImportFrom) and child.module and not child.level:
                 found.add(child.module.split(".")[0])
-            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or for_types(child):
                 visit(child, later)
             else:
                 visit(child, found)
+
+    def for_types(node: ast.AST) -> bool:
+        return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
     visit(ast.parse(path.read_text(encoding="utf-8")), first)
     ours = sys.stdlib_module_names | {"longspan"}
@@ -98,10 +103,20 @@ def test_users_packages_have_the_bounds_that_were_tested() -> None:
 
 def test_the_set_up_installs_what_is_within_the_bounds() -> None:
     newest, oldest = pinned("constraints.txt"), pinned("constraints-oldest.txt")
-    for requirement in ALWAYS:
+    for requirement in [*ALWAYS, *(each for group in OPTIONAL.values() for each in group)]:
         name, least, below = re.split(r">=|,<", requirement)
         assert numbers(least) <= newest[plain(name)] < numbers(below), requirement
-        assert oldest[plain(name)][: len(numbers(least))] == numbers(least), requirement
+        if plain(name) in oldest or requirement in ALWAYS:
+            assert oldest[plain(name)][: len(numbers(least))] == numbers(least), requirement
+
+
+def test_messages_name_an_extra_that_installs_the_package() -> None:
+    provided = {name: declared(wanted) for name, wanted in OPTIONAL.items()}
+    # ONNX comes with onnxscript.
+    for module, extra in EXTRAS.items():
+        assert distributions({module}) <= provided[extra] | {"onnx"}, module
+    wanted = set().union(*provided.values())
+    assert wanted == distributions({*EXTRAS}) - {"onnx"}
 
 
 def pinned(file: str) -> dict[str, tuple[int, ...]]:

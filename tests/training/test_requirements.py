@@ -92,7 +92,7 @@ def test_a_folder_in_the_current_directory_is_no_package(monkeypatch, tmp_path) 
 def test_a_missing_package_anywhere_is_one_sentence(monkeypatch, capsys) -> None:
     monkeypatch.setattr("longspan.mixers.names", lambda: importlib.import_module("surely_not_installed.part"))
     assert cli.main(["list"]) == 2
-    told = "longspan: the package 'surely_not_installed' is needed for this, and it is not installed: `pip install "
+    told = "longspan: this needs the package 'surely_not_installed', which is not installed: `pip install "
     assert capsys.readouterr().err.startswith(told)
 
 

@@ -218,7 +218,7 @@ def test_a_missing_package_is_one_sentence(here, animals, tmp_path, monkeypatch)
     with pytest.raises(UserError) as told:
         compare("classify", ["additive"], 1, [f"data.path={animals}"], tmp_path, baselines=["nb"])
     assert str(told.value) == (
-        "the baseline 'nb' needs the package 'sklearn', which is not installed: `pip install 'longspan[baselines]'`, "
+        "the baseline 'nb' needs the package 'sklearn', which is not installed: `pip install \"longspan[baselines]\"`, "
         "or leave it out."
     )
     assert not here

@@ -179,7 +179,7 @@ def test_mistakes_are_told_in_one_sentence(run_dir, arguments, words, capsys):
 
 def test_missing_packages_are_told_before_the_run_is_read(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"onnxscript.* not installed; .*`pip install 'longspan\[export\]'`"):
+    with pytest.raises(UserError, match=r'onnxscript.* not installed; .*`pip install "longspan\[export\]"`'):
         export("nowhere", format="onnx")
 
 

@@ -69,13 +69,41 @@ def _plain(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
+#: Extra that installs a package which longspan does without, by the name it is imported by.
+EXTRAS = {
+    "PIL": "images",
+    "bm25s": "baselines",
+    "lxml": "html",
+    "matplotlib": "figures",
+    "model2vec": "baselines",
+    "networkx": "graphs",
+    "onnx": "export",
+    "onnxruntime": "export",
+    "onnxscript": "export",
+    "peft": "peft",
+    "rouge_score": "summarisation",
+    "sacrebleu": "translation",
+    "scipy": "baselines",
+    "sentence_transformers": "sentence-transformers",
+    "sklearn": "baselines",
+    "soundfile": "audio",
+    "soxr": "audio",
+}
+
+
+def missing_package(module: str, needed_by: str, install: str = "") -> str:
+    """Message about a package that is not installed, without its full stop; see `longspan.machine.imports.require`."""
+    wanted = f'"longspan[{EXTRAS[module]}]"' if module in EXTRAS else install or module
+    return f"{needed_by} needs the package {module!r}, which is not installed: `pip install {wanted}`"
+
+
 def sentence_of(error: BaseException | None) -> str | None:
     """Return the message for an error that the user can fix; None if it, and what caused it, is a bug of ours."""
     while error is not None:
         if isinstance(error, UserError):
             return str(error)
-        if missing := _missing_package(error):
-            return missing
+        if package := _package_of(error):
+            return f"{missing_package(package, 'this')}."
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return f"no space left on the device{f' for {error.filename}' if error.filename else ''}; free some."
         if isinstance(error, OSError) and error.strerror:
@@ -88,9 +116,7 @@ def sentence_of(error: BaseException | None) -> str | None:
     return None
 
 
-def _missing_package(error: BaseException) -> str | None:
-    """Return the sentence for an import that failed because a package from elsewhere is not installed, or None."""
+def _package_of(error: BaseException) -> str | None:
+    """Package from elsewhere that is not installed, if that is why an import failed."""
     package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
-    if package in ("", "longspan") or package in sys.modules or package in sys.stdlib_module_names:
-        return None
-    return f"the package {package!r} is needed for this, and it is not installed: `pip install {package}`."
+    return None if package in ("longspan", *sys.modules, *sys.stdlib_module_names) else package or None

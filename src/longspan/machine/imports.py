@@ -24,7 +24,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, TypeVar
 
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, missing_package, suggestion
 
 T = TypeVar("T")
 
@@ -83,21 +83,24 @@ def consent_flags() -> list[str]:
     return [argument for name in names for argument in ("--allow-import", name)]
 
 
-def require(module: str, needed_by: str, install: str = "") -> None:
+def is_installed(module: str) -> bool:
+    """Whether a package can be imported, by the name it is imported by, without dots; nothing is imported."""
+    found = importlib.util.find_spec(module)
+    # A folder of that name in the current directory is no package.
+    return found is not None and found.origin is not None
+
+
+def require(module: str, needed_by: str, *, install: str = "", instead: str = "") -> None:
     """Raise UserError unless a package that longspan itself does without is installed; nothing is imported.
 
     Args:
         module: the name it is imported by, without dots.
         needed_by: what cannot work without it, to begin the message.
-        install: what pip calls it, if that is not `module`.
+        install: what pip calls it, if it is in no extra of longspan and that is not `module`.
+        instead: what can be done without it, to end the message, such as "leave it out".
     """
-    found = importlib.util.find_spec(module)
-    # A folder of that name in the current directory is no package.
-    if found is None or found.origin is None:
-        raise UserError(
-            f"{needed_by} needs the package {module!r}, which is not installed: `pip install {install or module}`, or "
-            "leave it out."
-        )
+    if not is_installed(module):
+        raise UserError(f"{missing_package(module, needed_by, install)}{instead and f', or {instead}'}.")
 
 
 def load_class(path: str, base: type[T], *, what: str, allow_imports: Iterable[str] = ()) -> type[T]:

@@ -3,10 +3,14 @@
 import functools
 import io
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image, ImageOps
+
+from longspan.machine.imports import require
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 ORDERS = ("rows", "both", "hilbert")
 """Scan orders: rows from the top, the same and then in reverse, and a Hilbert curve."""
@@ -17,7 +21,7 @@ _BITS_PER_SAMPLE = 258
 """Tag of TIFF files."""
 
 
-def image_of(values: Any) -> Image.Image:
+def image_of(values: Any) -> "Image.Image":
     """Return an array as an image: (h, w), or (h, w, c) or (c, h, w) with 1, 3 or 4 channels.
 
     Integers are from 0 to 255, or to 65,535 with the type uint16. Booleans and floats are from 0 to 1.
@@ -25,6 +29,9 @@ def image_of(values: Any) -> Image.Image:
     Raises:
         ValueError: It has another shape, or numbers out of range.
     """
+    require("PIL", "reading images")
+    from PIL import Image
+
     array = np.asarray(values)
     if array.dtype.kind not in "buif":
         raise ValueError(f"values of type {array.dtype}")
@@ -46,7 +53,7 @@ def image_of(values: Any) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(array, np.uint8))
 
 
-def upright(image: Image.Image) -> Image.Image:
+def upright(image: "Image.Image") -> "Image.Image":
     """Return an image turned as its EXIF data say, with 8 bits for each number, in a mode that converts to RGBA.
 
     Of numbers with more bits, the upper 8 are kept. Whole numbers of 32 bits are taken for 16 bits, unless none is
@@ -55,6 +62,8 @@ def upright(image: Image.Image) -> Image.Image:
     Raises:
         ValueError: Numbers are out of range.
     """
+    from PIL import Image, ImageOps
+
     bits, image = _bits(image), ImageOps.exif_transpose(image)
     if image.mode == "La":
         return image.convert("LA")
@@ -71,7 +80,7 @@ def upright(image: Image.Image) -> Image.Image:
     return Image.fromarray(np.where(array == transparent, 255, shown).astype(np.uint8))
 
 
-def _bits(image: Image.Image) -> int:
+def _bits(image: "Image.Image") -> int:
     """Return the bits of an image's numbers, as its file says; 0 if they are whole numbers of 32 bits."""
     if image.format == "TIFF":
         bits = int(image.tag_v2.get(_BITS_PER_SAMPLE, (1,))[0])  # type: ignore[attr-defined]
@@ -80,7 +89,7 @@ def _bits(image: Image.Image) -> int:
     return 0 if image.mode == "I" and image.format not in ("PNG", "PPM") else 16
 
 
-def pixels(image: Image.Image, colour: str, max_side: int) -> np.ndarray:
+def pixels(image: "Image.Image", colour: str, max_side: int) -> np.ndarray:
     """Return an image as (h, w, channels) uint8, turned as its EXIF data say and at most `max_side` high and wide.
 
     Larger ones are scaled down in proportion. What is transparent shows white. For more than 8 bits, see `upright`.
@@ -93,6 +102,8 @@ def pixels(image: Image.Image, colour: str, max_side: int) -> np.ndarray:
     Raises:
         ValueError: Its numbers are out of range.
     """
+    from PIL import Image
+
     # JPEG files decode at a fraction of their size, which is faster.
     image.draft(None, (2 * max_side, 2 * max_side))
     image = upright(image)

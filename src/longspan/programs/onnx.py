@@ -24,7 +24,7 @@ def require_packages() -> None:
     if missing:
         raise UserError(
             f"the format 'onnx' needs {', '.join(_PACKAGES)}, but {', '.join(missing)} is not installed; install "
-            "them with `pip install 'longspan[export]'`, or export with --format torch."
+            'them with `pip install "longspan[export]"`, or export with --format torch.'
         )
 
 

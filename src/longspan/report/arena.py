@@ -6,12 +6,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
-
 from longspan.report import count, duration, number, size, table
-from longspan.report.pictures import save, speeds
+from longspan.report.pictures import needs_matplotlib, save, speeds
 from longspan.results.arena import Arena, ArenaRun, Start
 
 _STARTS: dict[Start, str] = {"scratch": "from scratch", "pretrained": "pretrained on the inputs"}
@@ -99,6 +95,7 @@ def _mean_of(scores: Sequence[float | None]) -> list[str]:
     return [number(statistics.fmean(known) if len(known) == len(scores) else None)]
 
 
+@needs_matplotlib
 def arena_figure(result: Arena, path: Path) -> None:
     """Draw accuracy against training speed, a panel for each challenge, as the Long Range Arena does (Tay et al. 2021).
 
@@ -108,6 +105,10 @@ def arena_figure(result: Arena, path: Path) -> None:
     challenges = [name for name in result.challenges if _drawn(result, name)]
     if not challenges:
         return
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import PercentFormatter
+
     columns = min(3, len(challenges))
     rows = math.ceil(len(challenges) / columns)
     figure = Figure(figsize=(4.2 * columns + 1.8, 3.6 * rows), layout="constrained")

@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
-
 from longspan.report import count, number, table
-from longspan.report.pictures import save
+from longspan.report.pictures import needs_matplotlib, save
 from longspan.results.bench import Benchmark, Measurement
 
 _HEAD = ("mixer", "length", "ms", "spread", "tokens/s", "MiB", "GFLOP/s", "GB/s", "x floor")
@@ -71,8 +68,12 @@ def _digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+@needs_matplotlib
 def bench_figure(result: Benchmark, path: Path) -> None:
     """Draw time and memory against length on logarithmic scales, with the spread of times."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     figure = Figure(figsize=(10, 4), layout="constrained")
     times, memory = figure.subplots(1, 2)
     for place, name in enumerate(result.mixers):

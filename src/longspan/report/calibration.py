@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-
-from longspan.report.pictures import save
+from longspan.report.pictures import needs_matplotlib, save
 
 
+@needs_matplotlib
 def calibration(reliability: Sequence[Mapping[str, float]], error: float, path: Path) -> None:
     """Draw accuracy against confidence, and how many documents fall into each bin.
 
@@ -17,6 +15,9 @@ def calibration(reliability: Sequence[Mapping[str, float]], error: float, path: 
         error: The expected calibration error, for the title.
         path: The PNG file to write.
     """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
     figure = Figure(figsize=(5, 5.6), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     left = [row["from"] for row in reliability]

@@ -51,7 +51,9 @@ def card_template(kind: type) -> Template:
     return environment.select_template(["card.md", "base.md"])
 
 
-def model_card(recipe: Any, result: TrainingResult, mixers: Sequence[str], data_table: str) -> str:
+def model_card(
+    recipe: Any, result: TrainingResult, mixers: Sequence[str], data_table: str, *, curve: bool = True
+) -> str:
     """The card of a finished run. Its license is left to its owner.
 
     Args:
@@ -59,6 +61,7 @@ def model_card(recipe: Any, result: TrainingResult, mixers: Sequence[str], data_
         result: The result of training.
         mixers: The mixers of the model.
         data_table: The table of splits in Markdown.
+        curve: Whether the folder has a figure of the losses.
     """
     task, encoder = recipe.task, recipe.model.get("encoder")
     dataset, source = _hub_dataset(recipe.data.path), result.details.get("start_from")
@@ -89,6 +92,7 @@ def model_card(recipe: Any, result: TrainingResult, mixers: Sequence[str], data_
         mixers=", ".join(mixers) + (f" over the outputs of {local or encoder}" if encoder else ""),
         scores=scores_table(result.scores, "github"),
         table=data_table,
+        curve=curve,
         name=NAME,
         repository=REPOSITORY,
         module="longspan" if module.startswith("longspan.") else module,

@@ -4,12 +4,10 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
-
-from longspan.report.pictures import save, shortened
+from longspan.report.pictures import needs_matplotlib, save, shortened
 
 
+@needs_matplotlib
 def confusion(matrix: Sequence[Sequence[int]], names: Sequence[str], path: Path) -> None:
     """Draw a confusion matrix: rows true, columns predicted, counts as numbers, shares of each row as shades.
 
@@ -18,6 +16,9 @@ def confusion(matrix: Sequence[Sequence[int]], names: Sequence[str], path: Path)
         names: The `c` class names; long ones are shortened.
         path: The PNG file to write.
     """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
     classes = len(names)
     side = min(1.8 + max(0.75 if classes <= 6 else 0.42, 2.4 / classes) * classes, 30)
     figure = Figure(figsize=(side + 1.2, side), layout="constrained")

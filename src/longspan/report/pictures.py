@@ -1,23 +1,57 @@
 """Pictures of results, as PNG files. Figures are made directly, without pyplot: no global state, no display."""
 
+import functools
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, PercentFormatter
-
+from longspan.data.sources.announcements import note
+from longspan.errors import missing_package
+from longspan.machine.imports import is_installed
 from longspan.report import duration
 from longspan.results import Comparison
 from longspan.results.outputs import replacing
 from longspan.results.scores import Scores
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+
 _CHARACTERS = 24  # of a class name that fit on an axis
 
 
+@functools.cache
+def can_draw() -> bool:
+    """Whether matplotlib is installed. If it is not, a notice says so, once."""
+    found = is_installed("matplotlib")
+    if not found:
+        note(f"no figures are drawn: {missing_package('matplotlib', 'drawing them')}")
+    return found
+
+
+def needs_matplotlib(draw: Callable[P, None]) -> Callable[P, None]:
+    """Decorator of functions whose last argument is the PNG file to write.
+
+    Without matplotlib they draw nothing, and remove the figure of earlier results.
+    """
+
+    @functools.wraps(draw)
+    def draw_if_possible(*arguments: P.args, **options: P.kwargs) -> None:
+        if can_draw():
+            draw(*arguments, **options)
+        else:
+            path = arguments[-1]
+            assert isinstance(path, Path)
+            path.unlink(missing_ok=True)
+
+    return draw_if_possible
+
+
+@needs_matplotlib
 def learning_curve(history: Sequence[Mapping[str, Any]], kind: type[Scores], path: Path) -> None:
     """Draw the losses and the headline score of the validation split over epochs.
 
@@ -30,6 +64,9 @@ def learning_curve(history: Sequence[Mapping[str, Any]], kind: type[Scores], pat
         kind: The task's scores; where the headline is "loss", the losses are drawn alone.
         path: The PNG file to write.
     """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
     score = kind.headline()
     word = kind.shown()[score]
     loss = kind.shown().get("loss", "loss")
@@ -65,12 +102,16 @@ def learning_curve(history: Sequence[Mapping[str, Any]], kind: type[Scores], pat
     save(figure, path)
 
 
+@needs_matplotlib
 def comparison(result: Comparison, path: Path) -> None:
     """Draw the headline score, with its spread over seeds, against training speed: one point per mixer.
 
     A baseline, which takes no steps, is a line to reach, with its time in the legend. The test score is drawn if all
     have it.
     """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
     score, summary = result.kind.headline(), result.summary
     baselines = [row for row in result.baselines if row.error is None]
     tested = all("test" in row.scores for row in summary) and all("test" in row.scores for row in baselines)
@@ -106,8 +147,10 @@ def comparison(result: Comparison, path: Path) -> None:
     save(figure, path)
 
 
-def speeds(axes: Axes, values: Sequence[float]) -> None:
+def speeds(axes: "Axes", values: Sequence[float]) -> None:
     """Let the horizontal axis show speeds: from zero on, or with a logarithmic scale where they differ much."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+
     if values and max(values) > 10 * min(values) > 0:
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
@@ -118,7 +161,7 @@ def speeds(axes: Axes, values: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: "Figure", path: Path) -> None:
     """Write a figure as PNG, with names as they are: none is read as a formula."""
     for axes in figure.axes:
         _plain_text(axes)
@@ -139,7 +182,7 @@ def shortened(name: str) -> str:
     return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS // 2]}…{line[1 - _CHARACTERS // 2 :]}"
 
 
-def _plain_text(axes: Axes) -> None:
+def _plain_text(axes: "Axes") -> None:
     """Keep class names such as "$5 to $10" from being read as formulas."""
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
         label.set_parse_math(False)

@@ -87,10 +87,10 @@ def check_packages(training: Mapping[str, Any]) -> None:
     optimizer = training.get("optim", "")
     if optimizer in OPTIMIZERS:
         module, install = OPTIMIZERS[optimizer]
-        require(module, f"training.optim={optimizer}", install)
+        require(module, f"training.optim={optimizer}", install=install, instead="leave it out")
     for key, (module, install) in SWITCHES.items():
         if training.get(key):
-            require(module, f"training.{key}", install)
+            require(module, f"training.{key}", install=install, instead="leave it out")
     reporters = training.get("report_to") or []
     _check_reporters([reporters] if isinstance(reporters, str) else reporters)
 
@@ -106,7 +106,8 @@ def _check_reporters(names: Sequence[str]) -> None:
             INTEGRATION_TO_CALLBACK[name]()
         except (RuntimeError, ImportError, ValueError) as error:
             if name in REPORTERS:
-                require(REPORTERS[name][0], f"training.report_to={name}", REPORTERS[name][1])
+                module, install = REPORTERS[name]
+                require(module, f"training.report_to={name}", install=install, instead="leave it out")
             told = str(error).partition(". ")[0].rstrip(".")
             raise UserError(
                 f"expected training.report_to={name} to work, got an error ({told}); fix it, or leave it out."

@@ -133,6 +133,7 @@ def compared(
         raise UserError(f"expected at least one seed, got {seeds}; choose a larger number.")
     base, overrides, plan = planned(recipe, names, seeds, changes, minutes)
     base.require_data()
+    base.task.check_packages()
     kinds = {name: fitting.find(base.task, name) for name in others}
     folder = Path(run or Path("runs", f"compare-{base.name}"))
     folder.mkdir(parents=True, exist_ok=True)

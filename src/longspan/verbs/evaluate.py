@@ -79,6 +79,7 @@ def scored(run: Run, data: Any, split: str | None, options: Any, folder: Path) -
         UserError: There is no such split, or it cannot be scored.
     """
     task = run.task
+    task.check_packages()
     examples, skipped, split, source = load_split(run, data, split)
     scores, details = task.evaluate(run, examples, split, options, folder)
     # Of examples with files of their own, reading shows which are bad.

@@ -46,7 +46,7 @@ def find(task: Task, name: str) -> Baseline:
         raise UserError(f"the task {task.name!r} has no baseline {plain!r}; {hint}")
     kind = known[plain]
     for package in kind.packages:
-        imports.require(package, f"the baseline {plain!r}", "'longspan[baselines]'")
+        imports.require(package, f"the baseline {plain!r}", instead="leave it out")
     if issubclass(kind, ModelBaseline):
         if not model:
             raise UserError(

@@ -101,6 +101,8 @@ def train(
 def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
     began = time.perf_counter()
     check_limits(recipe.options.max_minutes, recipe.training.get("max_steps", -1))
+    recipe.task.check_packages()
+    pictures.can_draw()
     processes.connect()
     arguments = arguments_of(recipe, folder, progress)
     with folder.claimed(recipe):
@@ -353,9 +355,10 @@ def _write_run(
         trainer.save_model(str(unfinished), _internal_call=True)
         prepared.processor.save_pretrained(str(unfinished))
         (unfinished / "training_args.bin").unlink(missing_ok=True)
-        pictures.learning_curve(result.history, recipe.task.scores, unfinished / "learning_curve.png")
+        curve = unfinished / "learning_curve.png"
+        pictures.learning_curve(result.history, recipe.task.scores, curve)
         mixers, table = recipe.model.get("mixers", ["additive"]), recipe.task.data_table(result.data, "github")
-        write_text(unfinished / "README.md", model_card(recipe, result, mixers, table))
+        write_text(unfinished / "README.md", model_card(recipe, result, mixers, table, curve=curve.exists()))
         run = Run(run_dir, trainer.model, prepared.processor, recipe)
         report = report_contents.after_training(run, result, unfinished, prepared.splits["validation"])
         report.save(unfinished / REPORT)

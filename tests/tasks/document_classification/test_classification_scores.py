@@ -1,10 +1,11 @@
-"""Classification scores against values worked out by hand and by plain numpy."""
+"""Classification scores against values worked out by hand, by plain numpy and by torchmetrics."""
 
 import json
 
 import numpy as np
 import pytest
 import torch
+from torchmetrics.functional import classification
 
 from longspan.errors import UserError
 from longspan.tasks.base.classes import CALIBRATION_BINS, ClassificationScores, classification_scores
@@ -55,6 +56,27 @@ def test_reliability_adds_up_to_the_calibration_error():
     by_hand = sum(row["count"] * abs(row["confidence"] - row["accuracy"]) for row in bins) / 500
     assert result.calibration_error == pytest.approx(by_hand, abs=1e-5)
     assert result.accuracy == pytest.approx(float((logits.argmax(-1) == labels).float().mean()))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_scores_are_those_of_torchmetrics(seed):
+    """Bit for bit, also with classes that do not occur."""
+    generator = torch.Generator().manual_seed(seed)
+    classes, rows = 2 + seed, 30 * seed + 1
+    logits = 3 * torch.randn(rows, classes, generator=generator)
+    labels = torch.randint(max(1, classes - 2), (rows,), generator=generator)
+    result = classification_scores(logits, labels, [*map(str, range(classes))])
+    found, shares = logits.argmax(-1), logits.softmax(-1).clamp(max=1 - torch.finfo(torch.float32).eps)
+    assert result.accuracy == float(classification.multiclass_accuracy(found, labels, classes, average="micro"))
+    assert result.macro_f1 == float(classification.multiclass_f1_score(found, labels, classes, average="macro"))
+    expected = classification.multiclass_calibration_error(shares, labels, classes, CALIBRATION_BINS)
+    assert result.calibration_error == float(expected)
+    assert result.confusion == classification.multiclass_confusion_matrix(found, labels, classes).tolist()
+    for name in ("precision", "recall", "f1_score"):
+        measure = getattr(classification, f"multiclass_{name}")
+        key = name.removesuffix("_score")
+        per_class = [row[key] for row in result.per_class.values()]
+        assert per_class == measure(found, labels, classes, average="none").tolist()
 
 
 def test_takes_numpy_and_half_precision_and_gives_json():

@@ -49,8 +49,8 @@ def test_a_document_of_one_line_is_read_in_sentences() -> None:
 
 
 def test_it_is_one_sentence_where_a_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("longspan.tasks.summarisation.reading.BM25_PACKAGES", ("no_such_package",))
-    with pytest.raises(UserError, match=r"data.select_words needs the package 'no_such_package'.*longspan.baselines"):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"data.select_words needs the package 'bm25s'.*longspan.baselines"):
         SummaryProcessor.check({}, SummaryData(select_words=9))
     SummaryProcessor.check({}, SummaryData())
     with pytest.raises(UserError, match="select_words must be at least 0, got -1"):

@@ -10,6 +10,7 @@ from typing import Any
 
 from longspan.data.columns.media import Media
 from longspan.data.columns.values import WrongColumn, described
+from longspan.machine.imports import require
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Picture(Media):
         image = isinstance(cell, module.Image) if module is not None else False
         if not image and getattr(cell, "ndim", 0) < 2:
             return cell
+        require("PIL", "reading images")
         try:
             content, problem = _file(cell), None
         except (ValueError, TypeError, OSError) as error:
@@ -73,6 +75,7 @@ class Picture(Media):
             if not isinstance(array, list | np.ndarray):
                 raise WrongColumn
 
+            require("PIL", "reading images")
             try:
                 return {"path": None, "bytes": _file(np.asarray(array))}
             except ValueError as error:

@@ -15,6 +15,7 @@ from longspan.data.graphs.raw import RawGraph
 from longspan.data.graphs.tables import LARGEST, label_of, split_nodes
 from longspan.data.sources.files.addresses import named
 from longspan.errors import UserError
+from longspan.machine.imports import require
 
 
 def is_networkx(given: Any) -> bool:
@@ -25,12 +26,9 @@ def is_networkx(given: Any) -> bool:
 
 def read_graphml(path: Path, data: GraphData) -> RawGraph:
     """Read a graph from GraphML. Raises UserError if networkx is missing, or the file cannot be read."""
-    try:
-        import networkx
-    except ImportError:
-        raise UserError(
-            f"reading {named(path)} needs the package networkx, which is not installed; run: pip install networkx"
-        ) from None
+    require("networkx", f"reading {named(path)}")
+    import networkx
+
     try:
         found = networkx.read_graphml(path)
     except (OSError, ParseError, networkx.NetworkXError, KeyError, ValueError, EOFError, zlib.error) as error:

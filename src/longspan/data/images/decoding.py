@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from longspan.data.processor import Unreadable
+from longspan.machine.imports import require
 from longspan.ops.images import pixels
 
 #: Formats that are opened: others may start programs, as EPS does, or are no raster images.
@@ -29,6 +29,9 @@ def decoded(picture: Mapping[str, Any], colour: str, max_side: int) -> np.ndarra
     Raises:
         Unreadable: The file is missing, damaged, truncated, of another format, animated or too large.
     """
+    require("PIL", "reading images")
+    from PIL import Image
+
     path, content = picture["path"], picture["bytes"]
     name = repr(path) if path else "the bytes"
     try:

@@ -12,6 +12,7 @@ import numpy as np
 from longspan.data.processor import Unreadable
 from longspan.data.signals.containers import CutOff, check_whole, is_mp3, last_page_start, mp3_parts
 from longspan.errors import UserError
+from longspan.machine.imports import require
 
 #: Seconds by which an end may be after that of its recording: ends are often rounded.
 ROUNDING = 0.05
@@ -272,22 +273,14 @@ def _damaged(path: str | None, error: Exception) -> Unreadable:
 
 
 def _soundfile() -> Any:
-    try:
-        import soundfile
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
+    require("soundfile", "reading recordings")
+    import soundfile
+
     return soundfile
 
 
 def _soxr() -> Any:
-    try:
-        import soxr
-    except ModuleNotFoundError as error:
-        raise _missing(error) from None
+    require("soxr", "resampling recordings")
+    import soxr
+
     return soxr
-
-
-def _missing(error: ModuleNotFoundError) -> UserError:
-    return UserError(
-        f"recordings need the package {error.name!r}, which is not installed; run `pip install 'longspan[audio]'`."
-    )

@@ -4,19 +4,22 @@ import base64
 import io
 import os
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from PIL import Image
 from transformers import ImageClassificationPipeline
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.image_processing_utils import BaseImageProcessor
 from transformers.utils import logging
 
 from longspan.errors import check_choice
+from longspan.machine.imports import require
 from longspan.models.embeddings.patches import COORDINATES, PIXELS
 from longspan.ops.images import CHANNELS, ORDERS, image_of, pixels, sequence
 from longspan.options import Range, check_number
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 logger = logging.get_logger(__name__)
 
@@ -52,6 +55,9 @@ class LongspanImageProcessor(BaseImageProcessor):
 
     def preprocess(self, images: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchFeature:
         """Return images as sequences; see the class."""
+        require("PIL", "reading images")
+        from PIL import Image
+
         several = images if isinstance(images, Sequence) else [images]
         read = [one if isinstance(one, Image.Image) else image_of(one) for one in several]
         found = [sequence(pixels(one, self.colour, self.max_side), self.patch_size, self.scan) for one in read]
@@ -73,6 +79,8 @@ class LongspanImagePipeline(ImageClassificationPipeline):
     """
 
     def preprocess(self, image: Any, timeout: float | None = None) -> Any:
+        from PIL import Image
+
         processor = self.image_processor
         if isinstance(processor, LongspanImageProcessor) and isinstance(image, str | Image.Image):
             opened = image if isinstance(image, Image.Image) else _opened(image)
@@ -81,7 +89,7 @@ class LongspanImagePipeline(ImageClassificationPipeline):
         return super().preprocess(image, timeout)
 
 
-def _opened(source: str) -> Image.Image | None:
+def _opened(source: str) -> "Image.Image | None":
     """Return the image in a file, or in base64; None for one at an address, which transformers fetches."""
     if source.startswith(("http://", "https://")):
         logger.warning_once(
@@ -89,6 +97,8 @@ def _opened(source: str) -> Image.Image | None:
             "give their paths."
         )
         return None
+    from PIL import Image
+
     # pathlib raises for base64, as the name is too long.
     if os.path.isfile(source):  # noqa: PTH113
         return Image.open(source)

@@ -70,9 +70,6 @@ def classification_scores(
     Raises:
         UserError: There is nothing to score, or the logits are not finite, as after a training run that diverged.
     """
-    # It takes a second and a half to import, and predictions need no scores.
-    from torchmetrics.functional import classification
-
     logits, labels = torch.as_tensor(logits).float().cpu(), torch.as_tensor(labels).long().cpu()
     if logits.ndim != 2 or logits.shape != (len(labels), len(names)):
         raise ValueError(
@@ -85,30 +82,42 @@ def classification_scores(
     classes = len(names)
     probabilities = logits.softmax(-1)
     predicted = probabilities.argmax(-1)
-    counts = classification.multiclass_stat_scores(predicted, labels, classes, average="none")
-    precision, recall, f1 = (
-        measure(predicted, labels, classes, average="none").tolist()
-        for measure in (
-            classification.multiclass_precision,
-            classification.multiclass_recall,
-            classification.multiclass_f1_score,
-        )
-    )
-    # torchmetrics gives a confidence of exactly 1 a separate bin, and applies softmax again to anything above 1.
+    confusion = torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)
+    right, predictions, support = confusion.diagonal(), confusion.sum(0), confusion.sum(1)
+    precision, recall, f1 = _ratio(right, predictions), _ratio(right, support), _ratio(2 * right, predictions + support)
+    occurring = (predictions + support > 0).float()
+    # A confidence of exactly 1 belongs to the last bin.
     inside = probabilities.clamp(max=1 - torch.finfo(torch.float32).eps)
-    error = classification.multiclass_calibration_error(inside, labels, classes, CALIBRATION_BINS)
     return ClassificationScores(
-        accuracy=float(classification.multiclass_accuracy(predicted, labels, classes, average="micro")),
-        macro_f1=float(classification.multiclass_f1_score(predicted, labels, classes, average="macro")),
-        calibration_error=float(error),
+        accuracy=float(_ratio(right.sum(), support.sum())),
+        macro_f1=float((f1 * occurring / occurring.sum()).sum()),
+        calibration_error=_calibration_error(inside, labels),
         loss=float(torch.nn.functional.cross_entropy(logits, labels)),
         per_class={
-            name: {"precision": precision[i], "recall": recall[i], "f1": f1[i], "support": int(counts[i, 4])}
+            name: {"precision": float(precision[i]), "recall": float(recall[i]), "f1": float(f1[i])}
+            | {"support": int(support[i])}
             for i, name in enumerate(names)
         },
         reliability=_reliability(inside, labels),
-        confusion=classification.multiclass_confusion_matrix(predicted, labels, classes).tolist(),
+        confusion=confusion.tolist(),
     )
+
+
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """Quotients of counts, float32; 0 where the denominator is."""
+    return numerator.float() / denominator.clamp(min=1).float()
+
+
+def _calibration_error(probabilities: Tensor, labels: Tensor) -> float:
+    confidence, predicted = probabilities.max(-1)
+    edges = torch.linspace(0, 1, CALIBRATION_BINS + 1)
+    bins = torch.bucketize(confidence, edges, right=True) - 1
+    size, confidences, right = (
+        torch.zeros(len(edges)).scatter_add_(0, bins, values)
+        for values in (torch.ones_like(confidence), confidence, predicted.eq(labels).float())
+    )
+    gaps = (right / size).nan_to_num() - (confidences / size).nan_to_num()
+    return float((gaps.abs() * (size / size.sum())).sum())
 
 
 def _reliability(probabilities: Tensor, labels: Tensor) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.paths import read_paths
 from longspan.data.text.processor import TextProcessor
 from longspan.errors import UserError
-from longspan.machine.imports import modules_in
+from longspan.machine.imports import modules_in, require
 from longspan.models import LongspanConfig
 from longspan.models.embeddings.encoder import EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings
@@ -325,6 +325,8 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     one_source: ClassVar[bool] = False
     #: Metadata of its model cards for the Hugging Face Hub; their text is `card.md` in its folder, see `base.md` here.
     hub: ClassVar[Hub] = Hub()
+    #: The packages that its scores import and longspan itself does without.
+    packages: ClassVar[tuple[str, ...]] = ()
     #: The class of its models.
     model_class: ClassVar[type[PreTrainedModel]]
     #: Processor that turns its examples into the streams of a batch.
@@ -343,6 +345,11 @@ class Task(abc.ABC, Generic[S, D, O, P]):
 
     def __hash__(self) -> int:
         return hash((type(self), self.name))
+
+    def check_packages(self) -> None:
+        """Raise UserError unless the packages are installed that its scores need."""
+        for package in self.packages:
+            require(package, f"scoring the task {self.name!r}")
 
     # What is read
 

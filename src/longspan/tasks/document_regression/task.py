@@ -18,6 +18,7 @@ from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.parts.losses import IGNORED
 from longspan.report import number, scores_table, table
 from longspan.report.card import Hub
+from longspan.report.pictures import needs_matplotlib, save
 from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Target, number_asked
 from longspan.tasks.base.documents import DocumentTask
@@ -154,6 +155,7 @@ def _in_float32(value: float, where: str) -> float:
 POINTS = 2000
 
 
+@needs_matplotlib
 def draw_predictions(predicted: np.ndarray, true: np.ndarray, scores: RegressionScores, name: str, path: Path) -> None:
     """Draw predicted against true numbers, and residuals against predicted numbers.
 
@@ -165,8 +167,6 @@ def draw_predictions(predicted: np.ndarray, true: np.ndarray, scores: Regression
         path: The PNG file to write.
     """
     from matplotlib.figure import Figure
-
-    from longspan.report.pictures import save
 
     figure = Figure(figsize=(9.6, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)

@@ -7,6 +7,7 @@ import numpy as np
 from datasets import Dataset
 
 from longspan.report import scores_table, share, table
+from longspan.report.pictures import needs_matplotlib, save
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
 from longspan.tasks.base.task import Task
@@ -61,6 +62,7 @@ QUESTIONS = 12
 _TITLE = 90
 
 
+@needs_matplotlib
 def recall_curve(scores: EvidenceScores, path: Path) -> None:
     """Draw which share of the evidence is read if so much of each document is, the best parts first.
 
@@ -70,8 +72,6 @@ def recall_curve(scores: EvidenceScores, path: Path) -> None:
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import PercentFormatter
-
-    from longspan.report.pictures import save
 
     figure = Figure(figsize=(5.4, 4), layout="constrained")
     axes = figure.subplots()
@@ -88,6 +88,7 @@ def recall_curve(scores: EvidenceScores, path: Path) -> None:
     save(figure, path)
 
 
+@needs_matplotlib
 def strips(
     logits: Sequence[np.ndarray], truth: Sequence[np.ndarray], questions: Sequence[str], threshold: float, path: Path
 ) -> None:
@@ -101,8 +102,6 @@ def strips(
         path: The PNG file to write.
     """
     from matplotlib.figure import Figure
-
-    from longspan.report.pictures import save
 
     drawn = np.unique(np.linspace(0, len(logits) - 1, min(QUESTIONS, len(logits))).round().astype(int)).tolist()
     figure = Figure(figsize=(10, 0.4 + 0.95 * len(drawn)), layout="constrained")

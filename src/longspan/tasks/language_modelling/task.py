@@ -23,6 +23,7 @@ from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.limits import check_length, too_long
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub
+from longspan.report.pictures import needs_matplotlib, save
 from longspan.results import Evaluation, Prediction, Statistics
 from longspan.results.mistakes import Mistakes
 from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
@@ -258,6 +259,7 @@ def worst_passages(losses: Sequence[np.ndarray], documents: Dataset, tokenizer: 
     return Mistakes.ranked("nats per token", np.concatenate(means), tell)
 
 
+@needs_matplotlib
 def draw_loss_by_position(rows: Sequence[Mapping[str, float]], path: Path) -> None:
     """Draw the loss against the position in the document, on a logarithmic axis.
 
@@ -266,8 +268,6 @@ def draw_loss_by_position(rows: Sequence[Mapping[str, float]], path: Path) -> No
         path: The PNG file to write.
     """
     from matplotlib.figure import Figure
-
-    from longspan.report.pictures import save
 
     figure = Figure(figsize=(5.4, 3.6), layout="constrained")
     axes = figure.subplots()

@@ -20,6 +20,7 @@ from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub
+from longspan.report.pictures import needs_matplotlib, save, shortened
 from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Target, label_asked
 from longspan.tasks.base.documents import DocumentTask
@@ -217,6 +218,7 @@ _COLUMNS = {
 LABELS = 8
 
 
+@needs_matplotlib
 def draw_precision_recall(
     logits: np.ndarray, truth: np.ndarray, names: Sequence[str], scores: MultiLabelScores, path: Path
 ) -> None:
@@ -230,8 +232,6 @@ def draw_precision_recall(
         path: The PNG file to write.
     """
     from matplotlib.figure import Figure
-
-    from longspan.report.pictures import save, shortened
 
     figure = Figure(figsize=(8.2, 4.8), layout="constrained")
     axes = figure.subplots()

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from unicodedata import normalize
 
 import numpy as np
-from rouge_score.rouge_scorer import RougeScorer
-from rouge_score.tokenizers import DefaultTokenizer
 
 from longspan.errors import UserError
 from longspan.results.scores import Scores, score
@@ -17,10 +15,7 @@ from longspan.results.scores import Scores, score
 #: The fields of `SummaryScores` with ROUGE, and what rouge-score calls each.
 ROUGE = {"rouge_1": "rouge1", "rouge_2": "rouge2", "rouge_l": "rougeL", "rouge_lsum": "rougeLsum"}
 #: Settings of ROUGE.
-SIGNATURE = (
-    "F1|case:lower|tok:a-z0-9|stem:porter|Lsum:sentences end at line breaks, and at . ! or ? before a space|"
-    f"rouge-score:{importlib.metadata.version('rouge-score')}"
-)
+_SETTINGS = "F1|case:lower|tok:a-z0-9|stem:porter|Lsum:sentences end at line breaks, and at . ! or ? before a space"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\r\n]+")
 _WORD = re.compile(r"\w+")
 _DRAWS = 1000
@@ -92,15 +87,23 @@ def summary_scores(
         reference_words=float(np.mean(lengths[1])),
         novelty=float(np.mean([novelty(*pair) for pair in zip(summaries, documents, strict=True)])),
         source_read=source_read,
-        signature=SIGNATURE,
+        signature=signature(),
         intervals=dict(zip(ROUGE, bootstrap(rows), strict=True)) if intervals else {},
         loss=loss,
         **dict(zip(ROUGE, rows.mean(0).tolist(), strict=True)),
     )
 
 
+def signature() -> str:
+    """Settings of ROUGE and the version of rouge-score."""
+    return f"{_SETTINGS}|rouge-score:{importlib.metadata.version('rouge-score')}"
+
+
 def rouge(summaries: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Return the ROUGE scores of each summary, from 0 to 100, in the order of `ROUGE`, (n, 4)."""
+    from rouge_score.rouge_scorer import RougeScorer
+    from rouge_score.tokenizers import DefaultTokenizer
+
     # With its default tokenizer, it would set up the log of the whole process.
     scorer = RougeScorer([*ROUGE.values()], tokenizer=DefaultTokenizer(use_stemmer=True))
     found = []

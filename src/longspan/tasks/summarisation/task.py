@@ -111,6 +111,7 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
 
     data_config = SummaryData
     hub = Hub("summarization", ("summarization", "long-document"), ("rouge",))
+    packages = ("rouge_score",)
     pipeline_class = SummaryPipeline
     trainer_class = TargetTrainer
     training_options = TrainingOptions

@@ -1,4 +1,4 @@
-"""Scores of labels: spans by seqeval, and words."""
+"""Scores of labels: of spans and of words."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from longspan.errors import UserError
 from longspan.results.scores import Scores, score
+from longspan.tasks.token_classification.labels import spans
 
 #: The confusions that are listed.
 _LISTED = 20
@@ -69,24 +70,26 @@ def token_scores(
     )
 
 
-_NAMES = {"precision": "precision", "recall": "recall", "f1": "f1-score", "support": "support"}
-
-
 def _of_spans(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    # Imported late, as it imports scikit-learn.
-    from seqeval.metrics.v1 import classification_report
-    from seqeval.scheme import IOB2
+    right, found, there = Counter[str](), Counter[str](), Counter[str]()
+    for labels, predictions in zip(gold, predicted, strict=True):
+        true, guessed = spans(labels), spans(predictions)
+        there.update(kind for kind, _, _ in true)
+        found.update(kind for kind, _, _ in guessed)
+        right.update(kind for kind, _, _ in {*true} & {*guessed})
+    rows = {kind: _of_counts(right[kind], found[kind], there[kind]) for kind in sorted({*there, *found})}
+    overall = _of_counts(right.total(), found.total(), there.total())
+    return rows, {name: overall[name] for name in ("precision", "recall", "f1")}
 
-    if not any(label.startswith("B-") for sentences in (gold, predicted) for labels in sentences for label in labels):
-        return {}, {"precision": 0.0, "recall": 0.0, "f1": 0.0}
-    report = classification_report(
-        list(map(list, gold)), list(map(list, predicted)), scheme=IOB2, output_dict=True, zero_division=0
-    )
-    found = {kind: {name: float(row[key]) for name, key in _NAMES.items()} for kind, row in report.items()}
-    overall = {name: value for name, value in found["micro avg"].items() if name != "support"}
-    return {kind: row for kind, row in found.items() if not kind.endswith(" avg")}, overall
+
+def _of_counts(right: int, found: int, there: int) -> dict[str, float]:
+    """Scores of spans, rounded as seqeval does."""
+    row = _shares(right, found, there)
+    total = row["precision"] + row["recall"]
+    f1 = 2 * row["precision"] * row["recall"] / total if total else 0.0
+    return {**row, "f1": f1, "support": float(there)}
 
 
 def _of_words(

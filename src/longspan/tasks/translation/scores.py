@@ -3,14 +3,15 @@
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from sacrebleu.metrics.base import Metric
-from sacrebleu.metrics.bleu import BLEU
-from sacrebleu.metrics.chrf import CHRF
 
 from longspan.errors import UserError
 from longspan.results.scores import Scores, score
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
 
 _DRAWS = 1000
 
@@ -53,6 +54,9 @@ def translation_scores(
     Raises:
         UserError: There is nothing to score.
     """
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
     if not translations:
         raise UserError("expected at least one example to score, got none; choose other data.")
     given, right = ([unicodedata.normalize("NFC", text) for text in texts] for texts in (translations, references))
@@ -78,12 +82,14 @@ def translation_scores(
 
 def sentence_chrf(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Return the chrF of each translation, (n,), from 0 to 100."""
+    from sacrebleu.metrics.chrf import CHRF
+
     metric, pairs = CHRF(), zip(translations, references, strict=True)
     texts = ([unicodedata.normalize("NFC", text) for text in pair] for pair in pairs)
     return np.array([metric.sentence_score(given, [right]).score for given, right in texts])
 
 
-def bootstrap(metric: Metric, translations: Sequence[str], references: Sequence[str]) -> list[float]:
+def bootstrap(metric: "Metric", translations: Sequence[str], references: Sequence[str]) -> list[float]:
     """Return the 95 % interval of a score over draws of examples (Koehn 2004); without randomness."""
     statistics = np.asarray(metric._extract_corpus_statistics(translations, [references]), dtype=np.float64)
     count = len(statistics)

@@ -17,6 +17,7 @@ from longspan.data.text.tokenization import encode_counted
 from longspan.models.alignment import aligned_layers
 from longspan.report import count, scores_table, table
 from longspan.report.card import Hub
+from longspan.report.pictures import needs_matplotlib, save
 from longspan.results import Evaluation, Prediction
 from longspan.results.outputs import write_text
 from longspan.tasks.base.case import Case
@@ -130,6 +131,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
 
     data_config = TranslationData
     hub = Hub("translation", ("translation",), ("bleu", "chrf"))
+    packages = ("sacrebleu",)
     pipeline_class = TranslationPipeline
     trainer_class = TargetTrainer
     training_options = TrainingOptions
@@ -257,6 +259,7 @@ def translation_samples(examples: Dataset, texts: Sequence[str], losses: np.ndar
     ]
 
 
+@needs_matplotlib
 def draw_bleu_by_length(rows: Sequence[Mapping[str, float]], path: Path) -> None:
     """Draw BLEU and chrF by the length of the source.
 
@@ -265,8 +268,6 @@ def draw_bleu_by_length(rows: Sequence[Mapping[str, float]], path: Path) -> None
         path: The PNG file to write.
     """
     from matplotlib.figure import Figure
-
-    from longspan.report.pictures import save
 
     figure = Figure(figsize=(5.4, 3.6), layout="constrained")
     axes = figure.subplots()

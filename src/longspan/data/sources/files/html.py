@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from longspan.errors import UserError
+from longspan.machine.imports import require
 
 SUFFIXES = frozenset((".html", ".htm", ".xhtml"))
 """Suffixes of pages whose text is read instead of their markup."""
@@ -36,13 +36,9 @@ def html_text(markup: str, name: str) -> str:
     Raises:
         UserError: lxml is not installed.
     """
-    try:
-        from lxml.etree import HTMLParser, ParserError, XMLSyntaxError
-    except ModuleNotFoundError:
-        raise UserError(
-            f"expected the package lxml to read the text of {name}, got none; pip install 'longspan[html]', or rename "
-            "the file to .txt to read its markup."
-        ) from None
+    require("lxml", f"reading the text of {name}", instead="rename the file to .txt to read its markup")
+    from lxml.etree import HTMLParser, ParserError, XMLSyntaxError
+
     page = _Page()
     parser = HTMLParser(target=page, no_network=True)
     try:

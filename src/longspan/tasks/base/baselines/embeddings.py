@@ -92,8 +92,8 @@ def find(name: str) -> Pretrained:
         raise _expected(
             name, "whose files are of neither (no modules.json, and no tensor 'embeddings' in model.safetensors)"
         )
-    package, extra = ("model2vec", "baselines") if static else ("sentence_transformers", "sentence-transformers")
-    imports.require(package, f"the model {name!r} of the baseline 'embeddings'", f"'longspan[{extra}]'")
+    package = "model2vec" if static else "sentence_transformers"
+    imports.require(package, f"the model {name!r} of the baseline 'embeddings'", instead="leave it out")
     source = str(folder.absolute()) if expand(name).exists() else name
     return Pretrained(name, source, folder, static, "Normalize" in kinds)
 

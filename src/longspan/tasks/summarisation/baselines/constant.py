@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from datasets import Dataset
-from rouge_score.tokenizers import DefaultTokenizer
 
 from longspan.tasks.summarisation.baselines._extraction import Setting, SummaryBaseline, references
 
@@ -35,6 +34,8 @@ class Constant(SummaryBaseline):
 
 def best_of(candidates: Sequence[str], known: Sequence[str]) -> int:
     """Return the number of the candidate with the highest mean of ROUGE-1 + ROUGE-2 over the known summaries."""
+    from rouge_score.tokenizers import DefaultTokenizer
+
     split = DefaultTokenizer(use_stemmer=True).tokenize
     tokens = [[split(text) for text in texts] for texts in (candidates, known)]
     total = np.zeros(len(candidates))

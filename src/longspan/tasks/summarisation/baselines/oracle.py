@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from rouge_score.tokenizers import DefaultTokenizer
 
 from longspan.tasks.summarisation.baselines._extraction import Extraction, Setting
 from longspan.tasks.summarisation.reading import UNITS, fill, units
@@ -21,6 +20,8 @@ class Oracle(Extraction):
     settings = tuple({"parts": kind} for kind in UNITS)
 
     def summaries(self, row: Mapping[str, Any], words: int, settings: Sequence[Setting]) -> Iterator[list[str]]:
+        from rouge_score.tokenizers import DefaultTokenizer
+
         split = DefaultTokenizer(use_stemmer=True).tokenize
         wanted = [split(text) for text in row["summaries"]]
         for setting in settings:

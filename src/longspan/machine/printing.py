@@ -31,6 +31,13 @@ def printable_lines(text: str) -> str:
     return "".join(part if part in "\n\t" else printable(part) for part in re.split("([\n\t])", text))
 
 
+def note(sentence: str) -> None:
+    """Print one sentence, given without its full stop, on standard error."""
+    # Each of several processes gets here; one says so.
+    if os.environ.get("RANK", "0") == "0":
+        print(f"longspan: {printable(sentence)}.", file=sys.stderr)
+
+
 def json_text(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON in UTF-8 that a terminal can show: control characters are escaped."""
     written = json.dumps(value, indent=indent, default=str, ensure_ascii=False)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
-from longspan.data.sources.announcements import note
 from longspan.errors import missing_package
 from longspan.machine.imports import is_installed
+from longspan.machine.printing import note
 from longspan.report import duration
 from longspan.results import Comparison
 from longspan.results.outputs import replacing

@@ -21,8 +21,8 @@ from filelock import FileLock
 
 from longspan.data.batches.streams import Stream, pad
 from longspan.data.fingerprints import fingerprint
-from longspan.data.sources.announcements import note
 from longspan.errors import UserError
+from longspan.machine.printing import note
 from longspan.models.window_encoder import WindowEncoder
 from longspan.report import size
 from longspan.training import processes

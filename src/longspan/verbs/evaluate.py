@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from longspan.data.config import SourceData
-from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import is_copy, named
 from longspan.errors import UserError
+from longspan.machine.printing import note
 from longspan.options import make
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from longspan.data.columns.values import described
-from longspan.data.sources.announcements import note
 from longspan.data.sources.files.opening import expand
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
-from longspan.machine.printing import json_text, printable_lines
+from longspan.machine.printing import json_text, note, printable_lines
 from longspan.results import Prediction
 from longspan.tasks.base.task import Run
 from longspan.verbs.runs import as_run

@@ -15,11 +15,11 @@ from transformers import PreTrainedModel, TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from longspan import recipes
-from longspan.data.sources.announcements import note
 from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.machine.bars import hidden_bars
 from longspan.machine.memory import peak_memory
+from longspan.machine.printing import note
 from longspan.report import pictures
 from longspan.report.card import model_card
 from longspan.report.run_report import NAME as REPORT

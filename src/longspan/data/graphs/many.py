@@ -16,7 +16,7 @@ from longspan.data.config import SourceData
 from longspan.data.graphs.graph import in_order
 from longspan.data.graphs.positions import walk_positions
 from longspan.data.processor import Encoded, Places, Processor, Unreadable
-from longspan.data.sources.announcements import note
+from longspan.machine.printing import note
 from longspan.options import Range, option, same_as
 
 #: Degrees from here on are one feature.

@@ -15,8 +15,8 @@ from longspan.data.graphs.graph import Features, Graph
 from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.positions import eigenvector_positions, walk_positions
 from longspan.data.processor import Encoded, Processor
-from longspan.data.sources.announcements import note
 from longspan.errors import UserError
+from longspan.machine.printing import note
 from longspan.models.settings import LARGEST
 from longspan.options import FINITE, REQUIRED, Range, option, same_as
 

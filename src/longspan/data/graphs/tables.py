@@ -10,13 +10,12 @@ import numpy as np
 from longspan.data.graphs.graph import Features
 from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.raw import RawGraph
-from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import named, row_of
 from longspan.data.sources.files.decoding import open_text
 from longspan.data.sources.files.opening import encoding_of, open_packed, packed_suffix
 from longspan.data.sources.formats.tables import check_once
 from longspan.errors import UserError, suggestion
-from longspan.machine.printing import printable
+from longspan.machine.printing import note, printable
 
 SPLIT_NAMES = {"train": "train", "validation": "validation", "valid": "validation", "val": "validation", "test": "test"}
 #: Features are float32.

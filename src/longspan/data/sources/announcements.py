@@ -1,19 +1,10 @@
 """Notices of reading on standard error, each once, such as encodings found and files that are no documents."""
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from longspan.data.sources.formats.schema import Row
-from longspan.machine.printing import printable
-
-
-def note(sentence: str) -> None:
-    """Print one sentence, given without its full stop."""
-    # Each of several processes reads the data; one says so.
-    if os.environ.get("RANK", "0") == "0":
-        print(f"longspan: {printable(sentence)}.", file=sys.stderr)
+from longspan.machine.printing import note, printable
 
 
 def note_encodings(found: Mapping[str, int], total: int) -> None:

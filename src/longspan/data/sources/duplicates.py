@@ -18,8 +18,8 @@ from datasets import Dataset, Features, Value
 
 from longspan.data.columns.kinds import Column, Text
 from longspan.data.fingerprints import fingerprint
-from longspan.data.sources.announcements import note
 from longspan.data.sources.caching import cached_tables
+from longspan.machine.printing import note
 
 #: Bytes of a digest. Two of 10^9 different documents are taken for copies with a probability of about 10^-21.
 _DIGEST = 16

@@ -10,9 +10,9 @@ from datasets import Dataset
 from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.columns.literals import list_in
 from longspan.data.columns.values import BadCell, joined, number, shown
-from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
+from longspan.machine.printing import note
 from longspan.report.card import Hub
 from longspan.tasks.base.classes import ClassificationScores, ClassTask, balanced_weights
 from longspan.tasks.base.documents import DocumentTask

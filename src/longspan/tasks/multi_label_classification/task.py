@@ -14,9 +14,9 @@ from longspan.data.batches.encoding import truncation_table
 from longspan.data.columns.kept import Carried, class_flags
 from longspan.data.columns.kinds import Column, Flags, Labels, Text
 from longspan.data.columns.values import in_order, joined, shown
-from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import Splits
 from longspan.errors import UserError
+from longspan.machine.printing import note
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub

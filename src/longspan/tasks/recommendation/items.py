@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from longspan.data.batches.by_length import padded_length
 from longspan.data.columns.values import in_order
 from longspan.data.fingerprints import fingerprint
-from longspan.data.sources.announcements import note
 from longspan.data.text.tokenization import build_tokenizer, token_ids
+from longspan.machine.printing import note
 from longspan.models import LongspanConfig, recommenders
 from longspan.tasks.base.task import Prepared
 from longspan.tasks.recommendation.entities import EntityVectors

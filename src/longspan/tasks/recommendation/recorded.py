@@ -12,7 +12,7 @@ from datasets import Dataset, DatasetDict, Features, List, Value
 
 from longspan.data.config import DataConfig
 from longspan.data.fingerprints import fingerprint
-from longspan.data.sources.announcements import note, note_encodings
+from longspan.data.sources.announcements import note_encodings
 from longspan.data.sources.caching import cached_tables, read_splits
 from longspan.data.sources.duplicates import count_duplicates, note_duplicates
 from longspan.data.sources.files.opening import packed_suffix
@@ -21,7 +21,7 @@ from longspan.data.sources.formats.tables import PLAIN
 from longspan.data.sources.locating import SPLITS, Source, find
 from longspan.data.sources.splitting import Units, deal
 from longspan.errors import UserError
-from longspan.machine.printing import printable
+from longspan.machine.printing import note, printable
 from longspan.tasks.recommendation.catalogue import (
     PACKAGE,
     UNKNOWN_CANDIDATES,

@@ -19,7 +19,6 @@ from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column
 from longspan.data.processor import Places, json_object
-from longspan.data.sources.announcements import note
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.in_memory import settings_for
 from longspan.data.sources.loading import Splits
@@ -27,6 +26,7 @@ from longspan.data.text.processor import TextProcessor
 from longspan.errors import UserError, check_choice
 from longspan.errors.hints import matches
 from longspan.explanations.question import InputSequence, LayerWeights, Question
+from longspan.machine.printing import note
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
 from longspan.report import count, share, table

@@ -11,12 +11,12 @@ from datasets import Dataset
 from longspan.data.columns.kinds import Column, WordLabels, Words
 from longspan.data.columns.sentences import Sentences
 from longspan.data.columns.values import shown
-from longspan.data.sources.announcements import note
 from longspan.data.sources.files.opening import packed_suffix
 from longspan.data.sources.formats.schema import schema_of
 from longspan.data.sources.formats.tables import FORMATS, column_names
 from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
+from longspan.machine.printing import note
 from longspan.tasks.token_classification.labels import OUTSIDE, Scheme, hyphenated, label_names, scheme_of, to_iob2
 from longspan.tasks.token_classification.options import TokenData
 

@@ -14,13 +14,13 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
 from longspan.data.fingerprints import fingerprint
-from longspan.data.sources.announcements import note
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits
 from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.data.text.words import WordEncoder, splitting
 from longspan.errors import UserError
+from longspan.machine.printing import note
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits
 from longspan.report import count, scores_table, share, table

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from longspan.data.columns.kinds import Text, Words
 from longspan.data.columns.parts import Document
 from longspan.data.columns.values import is_name
-from longspan.data.sources.announcements import note
 from longspan.data.sources.files.addresses import is_copy, named, row_of
 from longspan.data.sources.files.decoding import (
     LONGEST_LINE,
@@ -35,7 +34,7 @@ from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tmx import SUFFIX as TMX
 from longspan.data.sources.formats.tmx import read_tmx
 from longspan.errors import UserError
-from longspan.machine.printing import printable
+from longspan.machine.printing import note, printable
 
 FIELDS = "wrong number of fields"
 """The beginning of `Row.problem` where a row has another number of fields than the first."""

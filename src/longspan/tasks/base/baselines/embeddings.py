@@ -18,10 +18,10 @@ from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedTokenizerBase
 
-from longspan.data.sources.announcements import note
 from longspan.data.sources.files.opening import expand, missing
 from longspan.errors import UserError
 from longspan.machine import imports
+from longspan.machine.printing import note
 from longspan.tasks.base.baselines.bags import BagBaseline, Matrices
 from longspan.tasks.base.task import ModelBaseline, S
 

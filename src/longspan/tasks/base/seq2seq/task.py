@@ -16,10 +16,10 @@ from transformers import PreTrainedModel, TrainingArguments
 from longspan.data.batches.by_length import padding_fraction
 from longspan.data.batches.encoding import encoded, mapped_once
 from longspan.data.columns.kept import Carried
-from longspan.data.sources.announcements import note
 from longspan.data.sources.loading import load
 from longspan.data.text.pairs import PairProcessor
 from longspan.errors import UserError
+from longspan.machine.printing import note
 from longspan.models import LongspanForSeq2SeqLM
 from longspan.models.embeddings.tokens import TokenSettings
 from longspan.models.limits import check_length, limits

@@ -115,7 +115,7 @@ def test_baselines(tmp_path: Path) -> None:
     data = tables(tmp_path)
     recipe = recipes.load("nodes", [f"data.path={data}", f"data.edges={tmp_path / 'edges.csv'}", *SMALL])
     found = {name: kind().fit(recipe).scores["validation"].accuracy for name, kind in recipe.task.baselines().items()}
-    assert sorted(found) == ["label_propagation", "logistic", "sgc"]
+    assert sorted(found) == ["label_propagation", "linear", "logistic", "sgc"]
     # Of a ring in two halves, neighbours say more than a node's own features.
     assert found["logistic"] < min(found["sgc"], found["label_propagation"])
     assert found["label_propagation"] > 0.9

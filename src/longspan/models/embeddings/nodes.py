@@ -65,25 +65,34 @@ class Nodes(Embeddings):
             return vectors
         sizes, columns, values = (streams.get(name) for name in ("nodes", "columns", "values"))
         assert sizes is not None
-        found = self.features.bias.expand(*sizes.shape, -1)
-        if columns is not None and values is not None and columns.shape[1]:
-            values = dropout(values.to(self.features.weight.dtype), self.feature_dropout, self.training)
-            row = torch.arange(len(sizes), device=sizes.device).unsqueeze(1) * columns.shape[1]
-            # Padding belongs to the last node of its row, and is zero.
-            offsets = (row + sizes.cumsum(1) - sizes).flatten()
-            weight = self.features.weight
-            # Transposing gives the gradient of a single column strides that autograd keeps, as they make no difference,
-            # but DistributedDataParallel warns of.
-            table = weight.view(1, -1) if weight.shape[1] == 1 else weight.T
-            summed = nn.functional.embedding_bag(
-                columns.flatten(),
-                table,
-                offsets,
-                mode="sum",
-                per_sample_weights=values.flatten(),
-            )
-            found = found + summed.view_as(found)
+        values = None if values is None else values.to(self.features.weight.dtype)
+        if values is not None:
+            values = dropout(values, self.feature_dropout, self.training)
+        weight = self.features.weight
+        # Transposing gives the gradient of a single column strides that autograd keeps, as they make no difference,
+        # but DistributedDataParallel warns of.
+        table = weight.view(1, -1) if weight.shape[1] == 1 else weight.T
+        found = feature_sums(sizes, columns, values, table) + self.features.bias
         places = streams.get("places")
         if self.places is not None and places is not None:
             found = found + self.places(places.to(found.dtype))
         return found
+
+
+def feature_sums(sizes: Tensor, columns: Tensor | None, values: Tensor | None, table: Tensor) -> Tensor:
+    """Product of the features of nodes and a matrix, (b, t, d).
+
+    Args:
+        sizes: (b, t), how many features of each node are not zero.
+        columns: (b, k), which these are, node after node.
+        values: (b, k), 0 at padding.
+        table: (features, d).
+    """
+    if columns is None or values is None or not columns.shape[1]:
+        return table.new_zeros(*sizes.shape, table.shape[1])
+    row = torch.arange(len(sizes), device=sizes.device).unsqueeze(1) * columns.shape[1]
+    # Padding belongs to the last node of its row, and is zero.
+    offsets = (row + sizes.cumsum(1) - sizes).flatten()
+    weights = values.to(table.dtype).flatten()
+    summed = nn.functional.embedding_bag(columns.flatten(), table, offsets, mode="sum", per_sample_weights=weights)
+    return summed.view(*sizes.shape, -1)

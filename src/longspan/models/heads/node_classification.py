@@ -9,12 +9,14 @@ from huggingface_hub.dataclasses import strict
 from torch import Tensor, nn
 from transformers.modeling_outputs import TokenClassifierOutput
 
+from longspan.errors import UserError
 from longspan.mixers.graph import Edges
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, check_token_labels, class_losses
 from longspan.models.settings import HeadSettings
+from longspan.models.wide.nodes import NodePart
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.propagation import propagate
 from longspan.options import Range, option
@@ -25,6 +27,11 @@ from longspan.options import Range, option
 class NodeClassificationSettings(HeadSettings):
     """Settings of a node classifier."""
 
+    wide: bool = option(
+        False,
+        "whether logistic regression on features of nodes and of their neighbours, and label propagation, are combined "
+        "with the network. They are fitted first. The validation nodes choose the weight of each.",
+    )
     classifier_dropout: float | int | None = option(
         None, "dropout before the classifier; None means `dropout`", Range(0, 1)
     )
@@ -51,9 +58,11 @@ class NodeLabels(TokenClassifierOutput):
 
     Attributes:
         plain_loss: the loss of labels alone and without smoothing, where training has more; no gradient.
+        parts: (b, t, 2, num_labels) the logits of a model's two parts, simple models first, if it has them.
     """
 
     plain_loss: Tensor | None = None
+    parts: Tensor | None = None
 
 
 class LongspanForNodeClassification(LongspanPreTrainedModel):
@@ -65,7 +74,8 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
     - `edges` (3, n): row of the batch, source and target of each edge;
     - `edge_features` (n, f);
     - `attention_mask` (b, t);
-    - `labels` (b, t): class numbers, -100 where unknown.
+    - `labels` (b, t): class numbers, -100 where unknown;
+    - `known` (b, t): likewise, labels that a model with `config.head.wide` may read, those of training nodes.
 
     It returns `logits` (b, t, num_labels) and, with labels, the `loss`: the mean over known labels, or their sum
     divided by `num_items_in_batch`. With `consistency` c, a loss in training has two logits of each node, z_1 and z_2,
@@ -76,6 +86,9 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
     where s has no gradient and sums to one. Source: Feng et al. 2020, "Graph Random Neural Networks for Semi-Supervised
     Learning on Graphs", https://arxiv.org/abs/2005.11079, with a temperature of 0.5. `logits` and
     `hidden_states` are those of the first reading then.
+
+    With `config.head.wide`, simple models are combined with the network (`longspan.models.wide.nodes.NodePart`). In
+    training, loss and logits are those of the network alone.
 
     Raises:
         UserError: for labels that are not integers of (b, t).
@@ -89,6 +102,9 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         self.longspan = LongspanModel(self.config)
         self.dropout = self.head_dropout()
         self.classifier = nn.Linear(self.config.dim, self.config.num_labels)
+        if self.config.head.wide:
+            embeddings = self.config.embeddings
+            self.wide = NodePart(embeddings.node_features + embeddings.place_features, self.num_labels)
         self.post_init()
 
     @delegate_args("inputs_embeds", "columns", "values", "places", "edge_features", "counts", "streams")
@@ -98,6 +114,7 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         attention_mask: Tensor | None = None,
         edges: Tensor | None = None,
         labels: Tensor | None = None,
+        known: Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
         **read: Any,
     ) -> NodeLabels:
@@ -134,6 +151,17 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
                 None if times is None else times.flatten(),
             )
             scores = flat.view_as(scores)
+        parts = None
+        if self.wide is not None and not self.training:
+            if nodes is None or edges is None:
+                raise UserError(
+                    "expected nodes and edges for a model with wide=True, which reads features of nodes, got "
+                    f"{'no edges' if edges is None else 'inputs_embeds'}; give both."
+                )
+            streams = (read.get(name) for name in ("columns", "values", "places"))
+            simple = self.wide(nodes, *streams, edges, known, times)
+            parts = torch.stack((simple, scores.float()), 2)
+            scores = self.wide.combined(simple, scores)
         loss, plain = None, None
         if labels is not None:
             check_token_labels("labels", labels, scores.shape[:2])
@@ -151,7 +179,7 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         if weight:
             scores = scores[:rows]
             hidden = None if hidden is None else tuple(each[:rows] for each in hidden)
-        return NodeLabels(loss=loss, logits=scores, hidden_states=hidden, plain_loss=plain)
+        return NodeLabels(loss=loss, logits=scores, hidden_states=hidden, plain_loss=plain, parts=parts)
 
     @property
     def smooths_labels(self) -> bool:

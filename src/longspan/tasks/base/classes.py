@@ -194,21 +194,21 @@ def compare_accuracies(right: np.ndarray) -> Parts:
 
 
 def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
-    """Factors of the logits of both parts, `(2,)` float32, at least 0.
+    """Factors of the logits of parts, `(k,)` float32, at least 0.
 
-    They have the lowest cross-entropy on the validation split. A penalty on what the deep part adds pulls them towards
-    the wide part alone, so that confidence alone does not raise the deep part's scale. Where the sum would get fewer
-    rows right than the wide part, by more than chance does, that counts alone.
+    They have the lowest cross-entropy on the validation split. A penalty on what the others add pulls them towards
+    the first part alone, so that confidence alone does not raise the scale of others. Where the sum would get fewer
+    rows right than the first part, by more than chance does, that counts alone.
 
     Args:
-        parts: `(n, 2, c)` logits of the wide and the deep part.
+        parts: `(n, k, c)` logits of each part, such as the wide and the deep one.
         labels: `(n,)` class numbers.
     """
-    logits, alone = parts.double(), torch.tensor([1.0, 0.0], dtype=torch.float64)
+    logits, alone = parts.double(), torch.eye(1, parts.shape[1], dtype=torch.float64)[0]
     scales = alone.clone().requires_grad_()
     # How far two classes' logits are apart. A part that is hardly sure of anything is not to be blown up.
-    apart = (2 * logits[:, 1].var(-1)).mean().sqrt().clamp_min(1)
-    units = torch.stack([torch.ones_like(apart), apart])
+    apart = (2 * logits[:, 1:].var(-1)).mean(0).sqrt().clamp_min(1)
+    units = torch.cat([torch.ones(1, dtype=torch.float64), apart])
     optimizer = torch.optim.LBFGS([scales], max_iter=100, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:

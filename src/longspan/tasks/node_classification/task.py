@@ -1,5 +1,6 @@
 """Node classification: `NodeClassification`."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset as Rows
 from torch.utils.data import Sampler
 from transformers import PreTrainedModel, TrainingArguments
@@ -20,6 +22,7 @@ from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.processor import GraphProcessor, NodeInputs
 from longspan.data.graphs.reading import read_graph, with_graph
 from longspan.data.processor import Places
+from longspan.data.sources.announcements import note
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits
 from longspan.errors import UserError
@@ -30,11 +33,20 @@ from longspan.models.parts.losses import IGNORED
 from longspan.report import count, table
 from longspan.results import Prediction
 from longspan.tasks.base.case import Case, class_asked, no_place
-from longspan.tasks.base.classes import ClassificationScores, classification_scores, labels
+from longspan.tasks.base.classes import (
+    ClassificationScores,
+    best_scales,
+    classification_scores,
+    compare_accuracies,
+    correct_rows,
+    labels,
+    mixture,
+)
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
 from longspan.tasks.base.mistakes import class_errors, label_issues
-from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in, check_validation
+from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in, check_validation
 from longspan.tasks.node_classification import baselines
+from longspan.tasks.node_classification.baselines.linear import Linear
 from longspan.tasks.node_classification.options import PredictionOptions, TrainingOptions
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import Loader, data_seed, targets
@@ -48,6 +60,7 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
 
     Args:
         inputs: what the model reads of the graph.
+        known: `(n,)` the labels that propagate, see `known_labels`.
         measure: computes scores from logits (n, classes) and labels (n,).
         batch_nodes: labelled nodes in a batch; 0 for the full graph.
         fanout: neighbours that are drawn of each node in each hop.
@@ -59,6 +72,7 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         self,
         *args: Any,
         inputs: NodeInputs,
+        known: Tensor,
         measure: Callable[[Tensor, Tensor], ClassificationScores],
         batch_nodes: int,
         fanout: int,
@@ -66,10 +80,12 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self._deep_loss: float | None = None
         # Nodes are counted instead: there is no padding.
         self.masks = ()
         self.inputs, self.measure, self.batch_nodes = inputs, measure, batch_nodes
         self.full = inputs.batch()
+        self.scored_batch = {**self.full, **_known_stream(self.model, known)}
         self.nodes = np.asarray(self.train_dataset["node"][:])
         self.labels = np.asarray(self.train_dataset["labels"][:])
         self.around = Neighbourhoods(inputs.edges, len(inputs.positions), fanout, hops) if batch_nodes else None
@@ -113,13 +129,29 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         return super().training_step(model, inputs, *args, **kwargs)
 
     def score(self, dataset: Dataset) -> ClassificationScores:
-        """Return the scores of the logits for the nodes of a data set."""
-        found = logits_of(self.model, self.full)
+        """Return the scores of the logits for the nodes of a data set.
+
+        Those of the validation split choose the scales of a model's two parts, before a checkpoint is saved.
+        """
+        found, parts = outputs_of(self.model, self.scored_batch)
         self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
-        return self.measure(found[torch.as_tensor(dataset["node"][:])], targets(dataset))
+        nodes, gold = torch.as_tensor(dataset["node"][:]), targets(dataset)
+        if parts is None:
+            return self.measure(found[nodes], gold)
+        parts, wide = parts[nodes], self.model.wide
+        if dataset is self.eval_dataset:
+            wide.scales.copy_(node_scales(parts, gold))
+            self._deep_loss = float(cross_entropy(parts[:, 1].double(), gold))
+        both = mixture(wide, parts)
+        self.remember_parts(dataset, functools.partial(compare_accuracies, correct_rows(parts, both, gold)))
+        return self.measure(both, gold)
+
+    def losses_as_trained(self) -> dict[str, float]:
+        # Training fits the network alone.
+        return {} if self._deep_loss is None else {"loss_as_trained": self._deep_loss}
 
     def rehearse(self, dataset: Dataset) -> None:
-        logits_of(self.model, self.full)
+        outputs_of(self.model, self.scored_batch)
 
     def scoring_sizes(self, dataset: Dataset) -> np.ndarray:
         # Scoring one node reads the full graph, as scoring all does.
@@ -127,15 +159,40 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
 
 
 @torch.no_grad()
-def logits_of(model: Any, batch: dict[str, Tensor]) -> Tensor:
-    """Return a model's logits (n, classes) for the nodes of a graph, on the CPU."""
+def outputs_of(model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Logits (n, classes) of a model for the nodes of a graph, and those of its two parts (n, 2, classes) if it has
+    them, on the CPU."""
     training = model.training
     model.eval()
     try:
-        found: Tensor = model(**{name: each.to(model.device) for name, each in batch.items()}).logits[0]
+        found = model(**{name: each.to(model.device) for name, each in batch.items()})
     finally:
         model.train(training)
-    return found.float().cpu()
+    return found.logits[0].float().cpu(), None if found.parts is None else found.parts[0].float().cpu()
+
+
+def node_scales(parts: Tensor, labels: Tensor) -> Tensor:
+    """Factors of the logits of both parts (n, 2, c), (2,); see `best_scales`.
+
+    The part that gets more validation nodes right comes first, so that the other one has to add to it.
+    """
+    right = [(logits.argmax(-1) == labels).sum() for logits in parts.unbind(1)]
+    order = [1, 0] if right[1] > right[0] else [0, 1]
+    return best_scales(parts[:, order], labels)[order]
+
+
+def known_labels(graph: Graph, classes: Sequence[str]) -> Tensor:
+    """Labels (n,) of the training nodes of a graph, -100 for all others: label propagation may read these alone."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    found = np.full(len(graph), IGNORED, np.int64)
+    for node in graph.splits.get("train", np.zeros(0, np.int64)).tolist():
+        found[node] = numbers.get(graph.classes[graph.labels[node]], IGNORED)
+    return torch.from_numpy(found)
+
+
+def _known_stream(model: Any, known: Tensor) -> dict[str, Tensor]:
+    """Stream of labels that a model with simple models reads."""
+    return {} if model.wide is None else {"known": known.unsqueeze(0)}
 
 
 class NodeBatches(Sampler[list[Drawn]]):
@@ -188,6 +245,7 @@ class PreparedGraph(Prepared[GraphProcessor]):
     """A graph that is ready for training, with what the model reads of it."""
 
     inputs: Any = None
+    known: Any = None
 
 
 @dataclass(frozen=True)
@@ -214,6 +272,9 @@ class NodePipeline(Pipeline[tuple[Graph, int], Tensor, GraphProcessor]):
         self.names = labels(self.model.config)
         self._graph: Graph | None = None
         self._logits = torch.zeros(0, len(self.names))
+        self._parts: Tensor | None = None
+        # Nodes that are scored do not read their own labels.
+        self.scored = torch.zeros(0, dtype=torch.long)
 
     def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[tuple[Graph, int]]]:
         for row in rows:
@@ -227,7 +288,9 @@ class NodePipeline(Pipeline[tuple[Graph, int], Tensor, GraphProcessor]):
     def logits(self, graph: Graph) -> Tensor:
         """Logits of all nodes of a graph, (n, classes)."""
         if graph is not self._graph:
-            self._graph, self._logits = graph, logits_of(self.model, self.processor.inputs(graph).batch())
+            known = known_labels(graph, self.names).index_fill(0, self.scored, IGNORED)
+            batch = self.processor.inputs(graph).batch() | _known_stream(self.model, known)
+            self._graph, (self._logits, self._parts) = graph, outputs_of(self.model, batch)
         return self._logits
 
     def postprocess(self, row: Row, read: ModelInput[tuple[Graph, int]], output: Tensor) -> NodePrediction:
@@ -244,6 +307,7 @@ class NodePipeline(Pipeline[tuple[Graph, int], Tensor, GraphProcessor]):
         self.graph, gold = graph, targets(examples.rows)
         self.gold = gold.new_tensor([numbers[graph.classes[place]] for place in gold.tolist()])
         rows: Dataset = examples.rows
+        self.scored = torch.as_tensor(rows["node"][:])
         return rows
 
     def check_lengths(self, encoded: Dataset) -> None:
@@ -256,6 +320,10 @@ class NodePipeline(Pipeline[tuple[Graph, int], Tensor, GraphProcessor]):
         self, examples: Any, encoded: Dataset, outputs: Tensor, folder: Path
     ) -> tuple[ClassificationScores, dict[str, Any]]:
         gold, names = self.gold, self.names
+        parts = {}
+        if self._parts is not None:
+            right = correct_rows(self._parts[encoded["node"][:]], outputs, gold)
+            parts = {"parts": compare_accuracies(right).to_dict()}
         scores = classification_scores(outputs, gold, names)
         from longspan.report.calibration import calibration
         from longspan.report.confusion import confusion
@@ -266,6 +334,7 @@ class NodePipeline(Pipeline[tuple[Graph, int], Tensor, GraphProcessor]):
             "nodes": len(gold),
             "labels": names,
             "graph": _described(self.graph),
+            **parts,
             "mistakes": class_errors(outputs, gold, names).among(encoded),
             "label_issues": label_issues(outputs, gold, names).among(encoded),
         }
@@ -335,9 +404,11 @@ class NodeClassification(PipelineTask[ClassificationScores, GraphData, TrainingO
         splits = _rows(graph)
         absent = set(range(len(graph.classes))) - set(splits["train"]["labels"][:])
         if absent:
-            raise UserError(
-                f"expected training nodes of each class in {graph.source}, got none of "
-                f"{graph.classes[min(absent)]!r}; label some, or remove the class."
+            names = sorted(graph.classes[number] for number in absent)
+            note(
+                f"no training node of {graph.source} has the class {names[0]!r}"
+                + (f", nor {len(names) - 1} others" if len(names) > 1 else "")
+                + ": the model cannot learn it, and nodes of it count as errors"
             )
         config = {
             "id2label": dict(enumerate(graph.classes)),
@@ -353,6 +424,7 @@ class NodeClassification(PipelineTask[ClassificationScores, GraphData, TrainingO
             {**facts, "graph": _described(graph), "skipped": {}},
             {"labels": list(graph.classes)},
             inputs=processor.inputs(graph),
+            known=known_labels(graph, graph.classes),
         )
 
     # What is trained
@@ -368,6 +440,7 @@ class NodeClassification(PipelineTask[ClassificationScores, GraphData, TrainingO
         options = recipe.options
         return {
             "inputs": prepared.inputs,
+            "known": prepared.known,
             "measure": lambda logits, gold: classification_scores(logits, gold, labels(model.config)),
             "batch_nodes": options.batch_nodes,
             "fanout": options.fanout,
@@ -385,6 +458,8 @@ class NodeClassification(PipelineTask[ClassificationScores, GraphData, TrainingO
         assert prediction.label is not None
         graph, model = row.values["graph"], run.model
         batch = {name: each.to(model.device) for name, each in run.processor.inputs(graph).batch().items()}
+        known = _known_stream(model, known_labels(graph, labels(model.config)))
+        batch |= {name: each.to(model.device) for name, each in known.items()}
         batch["attention_mask"] = torch.ones_like(batch["nodes"])
         asked = class_asked(labels(model.config), of or prediction.label).at(row.values["node"])
         question = Question(model, batch, asked.value, asked.share, masked=False, rows=1, at=row.values["node"])
@@ -394,6 +469,9 @@ class NodeClassification(PipelineTask[ClassificationScores, GraphData, TrainingO
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[ClassificationScores]]:
+        return Linear
 
     # What is reported
 

@@ -39,7 +39,11 @@ class LabelledGraph:
     @classmethod
     def of(cls, recipe: Recipe) -> "LabelledGraph":
         """Read the graph of a recipe. Raises UserError for whatever is wrong with it."""
-        prepared: Any = recipe.task.prepare(recipe)
+        return cls.prepared(recipe.task.prepare(recipe))
+
+    @classmethod
+    def prepared(cls, prepared: Any) -> "LabelledGraph":
+        """Graph that was prepared for a model, a `PreparedGraph`."""
         inputs = prepared.inputs
         table = np.concatenate((inputs.features.table(), inputs.positions), 1)
         source, target = torch.from_numpy(inputs.edges)

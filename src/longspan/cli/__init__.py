@@ -6,6 +6,7 @@ sentence, an interrupt with 130. Nothing heavy is imported before a verb needs i
 
 import argparse
 import dataclasses
+import gc
 import json
 import os
 import re
@@ -34,6 +35,8 @@ def run() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    # Python would look through all objects once more before it ends.
+    gc.freeze()
     sys.exit(code)
 
 

@@ -1,5 +1,9 @@
 """Settings of the command line for its whole process; the library on import changes nothing global."""
 
+import contextlib
+import gc
+from collections.abc import Iterator
+
 # Left and right factors. A library chooses its routine by shape: square, one row, a vector, odd sizes, few columns,
 # long sums, and a batch. PyTorch leaves products of less than 16 x 16 x 16 multiplications where they are.
 _FACTORS = (
@@ -11,6 +15,23 @@ _FACTORS = (
     ((3, 2000), (2000, 5)),
     ((8, 65, 33), (8, 33, 17)),
 )
+
+
+@contextlib.contextmanager
+def paused_collector() -> Iterator[None]:
+    """Import and load without garbage collections: they would visit a million objects, all of which stay.
+
+    Objects of the first block in a process are left out of later collections, too.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+        if collects:
+            gc.enable()
 
 
 def use_fastest_exact_products() -> str:

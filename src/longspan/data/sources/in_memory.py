@@ -13,11 +13,10 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import ClassLabel, Dataset, DatasetDict, List, config
 
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.values import described, listed, shown
@@ -27,6 +26,9 @@ from longspan.data.sources.formats.folders import SPLIT_NAMES
 from longspan.data.sources.formats.schema import Row, Schema, schema_of
 from longspan.data.sources.locating import class_names
 from longspan.errors import UserError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 _ROWS = 256
 """Rows of a table that become Python objects together."""
@@ -56,7 +58,7 @@ def settings_for(data: Any, columns: Sequence[Column], settings: Any) -> dict[st
         return {"path": os.fspath(data)}
     if not isinstance(data, Mapping) or SPLIT_NAMES.keys().isdisjoint(data):
         return {"path": str(_cached_table(data, columns, settings))}
-    if not isinstance(data, DatasetDict) and (others := [name for name in data if name not in SPLIT_NAMES]):
+    if not _is_of(data, "datasets", "DatasetDict") and (others := [name for name in data if name not in SPLIT_NAMES]):
         raise UserError(f"expected splits called {', '.join(SPLIT_NAMES)}, got {others[0]!r} among them; rename it.")
     found: dict[str, str] = {}
     for name, part in data.items():
@@ -139,6 +141,8 @@ def _cached_table(data: Any, columns: Sequence[Column], settings: Any, split: st
     table = _table(data, title, schema)
     if not table.num_rows:
         raise UserError(f"expected rows in the {title}, got none; give some.")
+    from datasets import config
+
     folder = Path(config.HF_DATASETS_CACHE, IN_MEMORY)
     part = folder / f"{uuid.uuid4().hex}.part"
     try:
@@ -172,7 +176,7 @@ def _is_rows(data: Any) -> bool:
 
 
 def _is_table(data: Any) -> bool:
-    return isinstance(data, Dataset) or hasattr(data, "columns")
+    return _is_of(data, "datasets", "Dataset") or hasattr(data, "columns")
 
 
 def _is_pair(data: Any) -> bool:
@@ -181,7 +185,7 @@ def _is_pair(data: Any) -> bool:
 
 
 def _table(data: Any, what: str, schema: Schema) -> pa.Table:
-    if isinstance(data, Dataset):
+    if _is_of(data, "datasets", "Dataset"):
         return _of_dataset(data)
     if _is_of(data, "pandas", "DataFrame"):
         return _joined(_of_pandas(data, what), what, schema)
@@ -208,7 +212,7 @@ def _is_of(data: Any, package: str, kind: str) -> bool:
     return module is not None and isinstance(data, getattr(module, kind))
 
 
-def _of_dataset(data: Dataset) -> pa.Table:
+def _of_dataset(data: "Dataset") -> pa.Table:
     table = data.with_format("arrow")[:]
     for number, (name, kind) in enumerate(data.features.items()):
         if _has_classes(kind):
@@ -218,6 +222,8 @@ def _of_dataset(data: Dataset) -> pa.Table:
 
 
 def _has_classes(kind: Any) -> bool:
+    from datasets import ClassLabel, List
+
     return isinstance(kind, ClassLabel) or (isinstance(kind, List) and _has_classes(kind.feature))
 
 

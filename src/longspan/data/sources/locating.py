@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from datasets import Audio, ClassLabel, Dataset, Image, List, load_dataset, load_dataset_builder
-from datasets.exceptions import DatasetsError
-from datasets.packaged_modules.csv.csv import CsvConfig
 
 from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Text, Words
@@ -48,6 +45,9 @@ from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tables import is_object, list_objects, read_objects, read_table
 from longspan.errors import UserError
 from longspan.machine.printing import printable
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 SPLITS = ("train", "validation", "test")
 
@@ -271,6 +271,9 @@ def _joined(source: Source, schema: Schema) -> Source:
 
 def find_hub(address: str, schema: Schema) -> dict[str, Source]:
     """Return the splits of a data set from the Hub (NAME, OWNER/NAME, OWNER/NAME/CONFIG) or from a ./FOLDER."""
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
     local = address.startswith((".", "/", "~"))
     parts = [str(expand(address))] if local else address.split("/", 2)
     name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
@@ -306,13 +309,18 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
 
 def _csv_options(folder: str) -> dict[str, Any]:
     """Options that keep the cells of a folder's csv files as they are: 007 is no number there, and None is a text."""
+    from datasets import load_dataset_builder
+    from datasets.packaged_modules.csv.csv import CsvConfig
+
     builder = load_dataset_builder(folder)
     if not isinstance(builder.config, CsvConfig) or builder.config.features is not None:
         return {}
     return {"converters": dict.fromkeys(range(_MOST_COLUMNS), str), "keep_default_na": False}
 
 
-def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Source:
+def _hub_split(dataset: "Dataset", name: str, schema: Schema, folder: Path) -> Source:
+    from datasets import Audio, Image
+
     if any("." in column and column not in dataset.column_names for column in schema.sources):
         # Such as translation.en of {"translation": {"en": ..., "de": ...}}.
         dataset = dataset.flatten()
@@ -344,6 +352,8 @@ def _hub_split(dataset: Dataset, name: str, schema: Schema, folder: Path) -> Sou
 
 def class_names(value: Any, kind: Any) -> Any:
     """Return a cell with the names of classes in place of their numbers, if the data set has them."""
+    from datasets import ClassLabel, List
+
     if isinstance(kind, List) and isinstance(value, list):
         return [class_names(item, kind.feature) for item in value]
     if isinstance(kind, ClassLabel):

@@ -13,7 +13,6 @@ from longspan.data.sources.files.opening import expand
 from longspan.data.sources.formats.packages import list_packages, read_packages, site_folders
 from longspan.data.sources.formats.rows import Row, open_rows
 from longspan.data.sources.formats.schema import Schema, schema_of
-from longspan.data.sources.locating import find_hub
 from longspan.errors import UserError
 from longspan.machine.printing import printable
 
@@ -87,6 +86,8 @@ def _open(path: Path | str, schema: Schema, config: Any, stdin: BinaryIO | None)
     if name == "packages":
         return read_packages(list_packages(site_folders(), config.classes), schema, config.files_per_class)
     if name.startswith("hub:"):
+        from longspan.data.sources.locating import find_hub
+
         splits = find_hub(name.removeprefix("hub:"), schema)
         return chain.from_iterable(source.rows() for source in splits.values())
     return open_rows(path, schema, stdin)

@@ -4,8 +4,6 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-from datasets import config
-
 from longspan.errors import UserError
 
 
@@ -17,6 +15,8 @@ def needing_room() -> Iterator[None]:
     except Exception as error:
         if isinstance(error, UserError) or not any(map(_says_full, _causes(error))):
             raise
+        from datasets import config
+
         raise UserError(
             f"expected room for the cache of data sets in {str(config.HF_DATASETS_CACHE)!r}, got a full disk; free "
             "some, or set HF_DATASETS_CACHE to a folder on another disk."

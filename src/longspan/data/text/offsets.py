@@ -12,7 +12,8 @@ from tokenizers import Encoding
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.text.threads import no_rust_threads
-from longspan.data.text.tokenization import backend_of, kept_lookup, lowers, room_for, shares, special_tokens
+from longspan.data.text.tokenization import backend_of, kept_lookup, lowers, special_tokens
+from longspan.data.text.truncation import room_for, shares
 from longspan.data.text.word_lookup import keeps_offsets
 from longspan.errors import UserError
 from longspan.machine.environment import cores

@@ -22,6 +22,7 @@ from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.sources.files.opening import expand, missing
 from longspan.data.text.threads import backend_ids, no_rust_threads
 from longspan.data.text.tokenizer_training import END, MASK, PAD, UNKNOWN, learn
+from longspan.data.text.truncation import special_ids, truncated
 from longspan.data.text.word_lookup import WordLookup, lookup_for
 from longspan.errors import UserError, suggestion
 from longspan.machine.environment import cores
@@ -156,41 +157,8 @@ def _encode(
 ) -> list[tuple[np.ndarray, int]]:
     """Return the ids, int32, of each text or, with two sequences, each pair, and the number of tokens removed."""
     special = special_tokens(tokenizer, len(parts))
-    room = room_for(special, max_length)
-    result = []
-    for contents in zip(*(token_ids(tokenizer, part) for part in parts), strict=True):
-        lengths = [len(content) for content in contents]
-        kept = shares(lengths, room) if max_length else lengths
-        pieces = [special[0]]
-        for content, size, after in zip(contents, kept, special[1:], strict=True):
-            pieces += [content[:size] if keep == "first" else content[len(content) - size :], after]
-        result.append((np.concatenate(pieces), sum(lengths) - sum(kept)))
-    return result
-
-
-def room_for(special: Sequence[np.ndarray], max_length: int) -> int:
-    """Number of tokens of one text or two that fit into `max_length` next to these special ones.
-
-    Raises:
-        UserError: Too few, where `max_length` is not 0.
-    """
-    count, texts = sum(map(len, special)), len(special) - 1
-    if max_length and max_length - count < texts:
-        raise UserError(
-            f"data.max_length must be at least {count + texts}, as the tokenizer adds {count} special tokens to each "
-            f"document, got {max_length}; raise it."
-        )
-    return max_length - count
-
-
-def shares(lengths: list[int], room: int) -> list[int]:
-    """Number of tokens to keep of one text, or of each of two, the longer of which is truncated first."""
-    if sum(lengths) <= room:
-        return lengths
-    if len(lengths) == 1:
-        return [room]
-    shorter = min(*lengths, room // 2)
-    return [shorter, room - shorter] if lengths[0] <= lengths[1] else [room - shorter, shorter]
+    found = zip(*(token_ids(tokenizer, part) for part in parts), strict=True)
+    return [truncated(contents, special, max_length, keep) for contents in found]
 
 
 def ordinary_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:
@@ -256,21 +224,8 @@ def _encoding(tokenizer: PreTrainedTokenizerBase) -> Callable[..., list[int]]:
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.ndarray]:
     """Return the special ids that the tokenizer adds before one text or two, between them and after the last."""
-    samples = ["a", "b"][:texts]
     # The method of transformers takes longer than to encode a short text.
-    encode = _encoding(tokenizer)
-    rest = encode(*samples, add_special_tokens=True)
-    found = []
-    for sample in samples:
-        inner = encode(sample, add_special_tokens=False)
-        starts = [i for i in range(len(rest) - len(inner) + 1) if rest[i : i + len(inner)] == inner]
-        if not starts:
-            raise UserError(
-                f"the tokenizer {tokenizer.name_or_path!r} changes documents when it adds special tokens; use another."
-            )
-        found.append(_ids(rest[: starts[0]]))
-        rest = rest[starts[0] + len(inner) :]
-    return [*found, _ids(rest)]
+    return special_ids(_encoding(tokenizer), texts, tokenizer.name_or_path)
 
 
 def map_once(

@@ -22,7 +22,7 @@ from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, nearest, sentence_of, suggestion
 from longspan.machine import imports
 from longspan.machine.printing import printable
-from longspan.machine.session import quieten_transformers, use_fastest_exact_products
+from longspan.machine.session import paused_collector, quieten_transformers, use_fastest_exact_products
 from longspan.options import add_flags, names
 from longspan.tasks.base.options import GenerationOptions, ReadingOptions
 
@@ -427,17 +427,21 @@ def _report(args: argparse.Namespace, out: TextIO) -> None:
 
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan.verbs.predict import print_predictions
+    from longspan.programs.predicting import is_export
+    from longspan.verbs.predict import opened, print_predictions
 
-    quieten_transformers()
-    use_fastest_exact_products()
+    with paused_collector():
+        if not is_export(args.run):
+            quieten_transformers()
+            use_fastest_exact_products()
+        run = opened(args.run, getattr(args, "checkpoint", None))
     known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
     known |= {"format", *names(ReadingOptions)}
     given = {name: value for name, value in vars(args).items() if name in known}
     overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
     files = [word for word in args.files if word not in overrides]
     given["overrides"] = overrides
-    print_predictions(args.run, files or ["-"], out, stdin=sys.stdin.buffer, **given, **_checkpoint(args))
+    print_predictions(run, files or ["-"], out, stdin=sys.stdin.buffer, **given)
 
 
 def _generate(args: argparse.Namespace, out: TextIO) -> None:

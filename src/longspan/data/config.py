@@ -13,6 +13,9 @@ TRAINED_TOKENS = ("bytes", "characters", "words", "whitespace", "bpe", "pieces")
 BYTE_PAIRS = ("bpe", "pieces")
 """Those that are learned by byte-level BPE."""
 
+OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
+"""Settings that a trained model does not change with."""
+
 SMALLEST_BPE = 258
 """Byte-level BPE starts with the 256 bytes, the padding token and the unknown token."""
 
@@ -134,3 +137,20 @@ class DataConfig(SourceData):
                 f"data.lowercase needs data.tokens to be one of {', '.join(TRAINED_TOKENS)}, got {self.tokens!r}, a "
                 "pretrained tokenizer, which handles case itself; set data.lowercase=false."
             )
+
+
+def check_override(override: str) -> tuple[str, str]:
+    """Name and text of a setting of reading, such as `data.encoding=auto`, with which a trained model is used.
+
+    Raises:
+        UserError: It is no setting of data, or one that the model was trained with.
+    """
+    key, _, text = override.partition("=")
+    name = key.strip().removeprefix("data.")
+    if not key.strip().startswith("data."):
+        raise UserError(
+            f"expected keys of data, such as data.encoding=auto, got {override!r}; leave it out, or train again."
+        )
+    if name in OF_THE_TOKENIZER:
+        raise UserError(f"data.{name} is what the model was trained with; leave it out.")
+    return name, text.strip()

@@ -17,7 +17,7 @@ from longspan import options
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column
 from longspan.errors import UserError
-from longspan.results.outputs import write_json
+from longspan.results.outputs import json_object, write_json
 
 P = TypeVar("P", bound="Processor")
 
@@ -213,14 +213,3 @@ class Processor(ABC):
 
     def _values(self) -> dict[str, Any]:
         return dataclasses.asdict(self)  # type: ignore[call-overload]
-
-
-def json_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises UserError if the file is missing."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        values = None
-    if not isinstance(values, dict):
-        raise UserError(f"expected a JSON object in {str(path)!r}, got a damaged file; restore it.")
-    return values

@@ -8,13 +8,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 _PACKAGES = ("longspan", "torch", "transformers", "datasets", "tokenizers", "accelerate", "numpy")
 
 
 def environment() -> dict[str, Any]:
     """Return versions, processor, matrix products, threads, GPU, the commit of a source checkout, and the command."""
+    import torch
+
     return {
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
@@ -50,6 +50,8 @@ def _processor() -> str:
 
 def _matmul_precision() -> str:
     """Precision of float32 products: "highest", "high" or "medium"; else as set for this device."""
+    import torch
+
     try:
         return torch.get_float32_matmul_precision()
     except RuntimeError:

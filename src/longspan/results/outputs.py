@@ -57,6 +57,17 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
+def json_object(path: Path) -> dict[str, Any]:
+    """Object in a JSON file. Raises UserError if there is none."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise UserError(f"expected a JSON object in {str(path)!r}, got a damaged file; restore it.")
+    return values
+
+
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write a JSON object per line in place of `path`, one at a time, and return how many there were."""
     number = 0

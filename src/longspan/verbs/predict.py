@@ -4,22 +4,26 @@ import dataclasses
 import itertools
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from longspan.data.columns.values import described
 from longspan.data.sources.files.opening import expand
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.machine.printing import json_text, note, printable_lines
+from longspan.programs.predicting import Program, is_export
 from longspan.results import Prediction
-from longspan.tasks.base.task import Run
-from longspan.verbs.runs import as_run
+
+if TYPE_CHECKING:
+    from longspan.tasks.base.task import Run
 
 
 def predict(
-    run: Run | Path | str,
+    run: "Run | Program | Path | str",
     source: Any,
     *,
     overrides: Sequence[str] = (),
@@ -35,7 +39,9 @@ def predict(
     """Yield what a run's model says about each example: a label or a document's loss, depending on the task.
 
     Args:
-        run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
+        run: The run folder, or what `longspan.verbs.runs.load_run` returned for it. Or the folder of an export for
+            ONNX, whose program answers as its run does, without PyTorch: of document classification, regression and
+            multiple labels.
         source: The input of training, without its labels: a table, a text file or HTML page, or a folder of these with
             any folders in it. Also "hub:NAME", "packages", or "-" for `stdin`, or a list of such.
             `longspan.data.sources.paths.read_paths` reads them. Or data in memory: a DataFrame, a `datasets.Dataset`, a
@@ -60,31 +66,60 @@ def predict(
     Raises:
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.
     """
-    loaded = as_run(run, checkpoint, allow_imports, overrides, options)
+    loaded = opened(run, checkpoint, allow_imports, overrides, options)
     given = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if isinstance(loaded, Program):
+        program = loaded.reading(overrides, chosen)
+        rows = _rows(source, program.inputs_in_memory, program.inputs_of, program.data, stdin)
+        return _noting_truncation(program.data, program.predict(rows))
     data = dataclasses.replace(loaded.recipe.data, **chosen)
-    return _noting_truncation(loaded, loaded.task.predict(loaded, rows_of_source(loaded, source, data, stdin)))
+    predictions = loaded.task.predict(loaded, rows_of_source(loaded, source, data, stdin))
+    return _noting_truncation(loaded.recipe.data, predictions)
 
 
-def rows_of_source(run: Run, source: Any, data: Any, stdin: BinaryIO | None) -> Iterator[Row]:
+def opened(
+    run: Any,
+    checkpoint: int | str | None = None,
+    allow_imports: Iterable[str] = (),
+    overrides: Sequence[str] = (),
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> "Run | Program":
+    """The run or the exported program, loaded unless it is.
+
+    Raises:
+        UserError: See `longspan.verbs.runs.as_run` and `Program`. Or a checkpoint or options are given for a program.
+    """
+    if not isinstance(run, Program) and not is_export(run):
+        # Programs are run without PyTorch.
+        from longspan.verbs.runs import as_run
+
+        return as_run(run, checkpoint, allow_imports, overrides, options)
+    for name in [*(["checkpoint"] if checkpoint is not None else []), *options]:
+        raise UserError(f"expected {name!r} with a run folder, got it with an export, which has no such choice.")
+    return run if isinstance(run, Program) else Program(run)
+
+
+def rows_of_source(run: "Run", source: Any, data: Any, stdin: BinaryIO | None) -> Iterator[Row]:
     """Return the rows of what `predict` reads: files, or data in memory.
 
     Raises:
         UserError: The source cannot be used.
     """
-    paths = _paths(source)
-    return rows_in_memory(run, source, data) if paths is None else run.task.inputs_of(run, paths, data, stdin)
+    task = run.task
+    return _rows(source, partial(task.inputs_in_memory, run), partial(task.inputs_of, run), data, stdin)
 
 
-def predict_given(run: Run, given: Any, **options: Any) -> Iterator[Prediction]:
+def predict_given(run: "Run", given: Any, **options: Any) -> Iterator[Prediction]:
     """Yield what a model says about data in memory: as `predict`, but texts are never paths.
 
     Raises:
         UserError: The data cannot be used.
     """
-    run = as_run(run, options=options)
-    return _noting_truncation(run, run.task.predict(run, rows_in_memory(run, given, run.recipe.data)))
+    loaded = opened(run, options=options)
+    assert not isinstance(loaded, Program)
+    data = loaded.recipe.data
+    return _noting_truncation(data, loaded.task.predict(loaded, rows_in_memory(loaded, given, data)))
 
 
 def _paths(source: Any) -> list[Path | str] | None:
@@ -122,31 +157,46 @@ def _is_text(path: str) -> bool:
     return path not in ("-", "packages") and not path.startswith("hub:") and bool(re.search(r"\s", path.strip()))
 
 
-def rows_in_memory(run: Run, given: Any, data: Any) -> Iterator[Row]:
+def _rows(
+    source: Any,
+    in_memory: Callable[[Any, Any], Iterator[Row]],
+    of_paths: Callable[[list[Path | str], Any, BinaryIO | None], Iterator[Row]],
+    data: Any,
+    stdin: BinaryIO | None,
+) -> Iterator[Row]:
+    paths = _paths(source)
+    return _in_memory(source, in_memory, data) if paths is None else of_paths(paths, data, stdin)
+
+
+def rows_in_memory(run: "Run", given: Any, data: Any) -> Iterator[Row]:
     """Return the rows of data in memory, or those that were read before.
 
     Raises:
         UserError: It is neither, or lacks a column.
     """
+    return _in_memory(given, partial(run.task.inputs_in_memory, run), data)
+
+
+def _in_memory(given: Any, read: Callable[[Any, Any], Iterator[Row]], data: Any) -> Iterator[Row]:
     if isinstance(given, Iterator):
-        return _of_iterator(run, given, data)
+        return _of_iterator(given, read, data)
     if isinstance(given, list) and given and isinstance(given[0], Row):
         return iter(given)
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise UserError(
             f"expected a list of texts, a DataFrame or a Dataset, got {described(given)}; give one of them."
         )
-    return run.task.inputs_in_memory(run, given, data)
+    return read(given, data)
 
 
-def _of_iterator(run: Run, given: Iterator[Any], data: Any) -> Iterator[Row]:
+def _of_iterator(given: Iterator[Any], read: Callable[[Any, Any], Iterator[Row]], data: Any) -> Iterator[Row]:
     """Yield the rows of an iterator, of which nothing is read before the first is asked for."""
     first = list(itertools.islice(given, 1))
     given = itertools.chain(first, given)
-    yield from given if first and isinstance(first[0], Row) else run.task.inputs_in_memory(run, given, data)
+    yield from given if first and isinstance(first[0], Row) else read(given, data)
 
 
-def _noting_truncation(run: Run, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+def _noting_truncation(data: Any, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
     """Yield predictions, and say at the end of how many documents not all tokens were read."""
     cut = total = 0
     try:
@@ -160,15 +210,15 @@ def _noting_truncation(run: Run, predictions: Iterator[Prediction]) -> Iterator[
         raise
     finally:
         if cut:
-            kept = {"first": "beginning", "last": "end"}.get(run.recipe.data.keep, run.recipe.data.keep)
+            kept = {"first": "beginning", "last": "end"}.get(data.keep, data.keep)
             note(
-                f"{cut:,} of {total:,} documents have more than the {run.recipe.data.max_length:,} tokens that the "
+                f"{cut:,} of {total:,} documents have more than the {data.max_length:,} tokens that the "
                 f"model was trained to read (data.max_length), so only the {kept} of each was read"
             )
 
 
 def print_predictions(
-    run: Path | str,
+    run: "Run | Program | Path | str",
     paths: Sequence[Path | str],
     out: TextIO,
     *,
@@ -185,10 +235,12 @@ def print_predictions(
         UserError: See `predict`; options are named as flags. Or the task has no such format, or there are examples
             without a prediction.
     """
-    loaded = as_run(run, checkpoint)
-    formats = {"json": _json_line, **loaded.task.formats()}
+    loaded = opened(run, checkpoint)
+    formats: dict[str, Callable[[Any], str]] = {"json": _json_line}
+    if not isinstance(loaded, Program):
+        formats |= loaded.task.formats()
+        given = {**loaded.task.format_options().get(format, {}), **given}
     check_choice("--format", format, formats)
-    given = {**loaded.task.format_options().get(format, {}), **given}
     failed = total = undecoded = 0
     try:
         for prediction in predict(loaded, paths, stdin=stdin, **given):

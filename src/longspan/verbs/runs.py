@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from longspan import recipes
+from longspan.data.config import check_override
 from longspan.data.processor import json_object
 from longspan.errors import UserError, listing, nearest, suggestion
 from longspan.errors.hints import expectation, matches
@@ -24,6 +25,7 @@ from longspan.machine.imports import allow, named_in
 from longspan.models import LongspanConfig
 from longspan.models.settings import homes
 from longspan.options import make
+from longspan.programs.predicting import is_export
 from longspan.tasks.base.task import Recipe, Run, Task
 from longspan.training import checkpoints
 
@@ -47,8 +49,6 @@ _INHERITED: dict[str, Any] = {
     "use_cache": bool,
 }
 
-#: Keys of `[data]` that a trained model does not change with.
-_OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
 _DTYPES = ("float32", "float64", "bfloat16", "float16")
 _BLOCKS_WITHOUT_WEIGHTS = 1000
 
@@ -126,18 +126,17 @@ def _recipe(folder: Path, overrides: Sequence[str]) -> Recipe:
     """Read the recipe of a run, with other settings of its data."""
     recipe = recipes.of_run(folder, overrides)
     for override in overrides:
-        key = override.partition("=")[0].strip()
-        if not key.startswith("data."):
-            raise UserError(
-                f"expected keys of data, such as data.encoding=auto, got {override!r}; leave it out, or train again."
-            )
-        if key.removeprefix("data.") in _OF_THE_TOKENIZER:
-            raise UserError(f"{key} is what the model was trained with; leave it out.")
+        check_override(override)
     return recipe
 
 
 def _check_folder(folder: Path, *, unfinished: bool) -> None:
     """Raise UserError unless this is the folder of a run; an `unfinished` one may lack a model."""
+    if is_export(folder):
+        raise UserError(
+            f"expected a run folder, got an exported program in {str(folder)!r}, which `longspan predict` alone reads; "
+            "name the run that it was made from."
+        )
     if not folder.is_dir():
         siblings = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
         # With the parent, so that it can be copied.

@@ -22,6 +22,7 @@ from longspan.models.wide.base import WidePart
 from longspan.report import count, scores_table, share, table
 from longspan.results import Evaluation, Prediction
 from longspan.results.parts import NAMES, Parts, compare_parts
+from longspan.results.predictions import ClassPrediction
 from longspan.results.scores import Scores, check_finite, score
 from longspan.tasks.base.case import Target, class_asked
 from longspan.tasks.base.examples import ExampleTask
@@ -228,14 +229,6 @@ def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
     return (alone if lost - won > 2 * (lost + won) ** 0.5 else both).float()
 
 
-@dataclass(frozen=True)
-class ClassPrediction(Prediction):
-    """The most likely label of an example, and the probabilities of all labels."""
-
-    label: str | None = None
-    probabilities: dict[str, float] | None = None
-
-
 class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
     """One label for each example: the processor's columns, and `label`, which `data.label_column` names."""
 
@@ -272,8 +265,7 @@ class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
         return both, {"parts": compare_accuracies(correct_rows(parts, both, targets)).to_dict()}
 
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> ClassPrediction:
-        shares = dict(zip(labels(config), logits.softmax(-1).tolist(), strict=True))
-        return ClassPrediction(where, None, max(shares, key=lambda name: shares[name]), shares)
+        return ClassPrediction.of(where, labels(config), logits.softmax(-1).tolist())
 
     def explained(self, config: LongspanConfig, prediction: Prediction, of: str) -> Target:
         """Return the log-odds of a class, by default the likeliest."""

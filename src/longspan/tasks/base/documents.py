@@ -26,6 +26,7 @@ class DocumentTask(ExampleTask[S, T], Generic[S, T]):
         "data.train=FILE"
     )
     example = "a document"
+    program_answers = True
     #: The column of documents, among `columns`.
     text: ClassVar[str] = "text"
     facts: ClassVar[Facts] = {

@@ -323,6 +323,9 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     length_key: ClassVar[str] = "data.max_length"
     #: Whether all splits are parts of one source, such as the nodes of a graph, so that none has copies in another.
     one_source: ClassVar[bool] = False
+    #: Whether the outputs of an exported program, with the labels and thresholds of its model, are all its predictions
+    #: are made of.
+    program_answers: ClassVar[bool] = False
     #: Metadata of its model cards for the Hugging Face Hub; their text is `card.md` in its folder, see `base.md` here.
     hub: ClassVar[Hub] = Hub()
     #: The packages that its scores import and longspan itself does without.

@@ -1,7 +1,6 @@
 """Document regression: `DocumentRegression`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ from longspan.report import number, scores_table, table
 from longspan.report.card import Hub
 from longspan.report.pictures import needs_matplotlib, save
 from longspan.results import Evaluation, Prediction
+from longspan.results.predictions import NumberPrediction
 from longspan.tasks.base.case import Target, number_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
@@ -34,13 +34,6 @@ from longspan.training.lengths import targets
 #: show.
 SMALLEST_SPREAD = 1e-5
 _NEAR_IGNORED = np.nextafter(np.float32(IGNORED), np.float32(0))
-
-
-@dataclass(frozen=True)
-class NumberPrediction(Prediction):
-    """The number of a document, in the unit of the training data."""
-
-    number: float | None = None
 
 
 class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
@@ -100,8 +93,7 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
         return regression_scores(logits.squeeze(-1), targets, mean=mean, scale=scale)
 
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> NumberPrediction:
-        # The shortest number that is this one in float32: 3.4 rather than 3.4000000953674316.
-        return NumberPrediction(where, None, float(str(logits.float().numpy()[0])))
+        return NumberPrediction.of(where, logits.float().numpy()[0])
 
     def explained(self, config: LongspanConfig, prediction: Prediction, of: str) -> Target:
         return number_asked(config.id2label[0], of)

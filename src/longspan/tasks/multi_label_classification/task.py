@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +21,7 @@ from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub
 from longspan.report.pictures import needs_matplotlib, save, shortened
 from longspan.results import Evaluation, Prediction
+from longspan.results.predictions import MultiLabelPrediction
 from longspan.tasks.base.case import Target, label_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
@@ -57,14 +57,6 @@ class ThresholdTrainer(LengthTrainer[MultiLabelScores]):
         # Those of the epoch that was kept, whose weights came back without them.
         self.model.config.head.thresholds = [row["threshold"] for row in scores.per_label.values()]
         return scores
-
-
-@dataclass(frozen=True)
-class MultiLabelPrediction(Prediction):
-    """The labels of a document, likeliest first, and the probabilities of all labels."""
-
-    labels: list[str] | None = None
-    probabilities: dict[str, float] | None = None
 
 
 class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
@@ -137,10 +129,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         return config
 
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> MultiLabelPrediction:
-        shares = dict(zip(names(config), probabilities(logits).tolist(), strict=True))
-        least = dict(zip(names(config), thresholds(config), strict=True))
-        given = sorted((name for name in shares if shares[name] >= least[name]), key=lambda name: -shares[name])
-        return MultiLabelPrediction(where, None, given, shares)
+        return MultiLabelPrediction.of(where, names(config), probabilities(logits).tolist(), thresholds(config))
 
     def explained(self, config: LongspanConfig, prediction: Prediction, of: str) -> Target:
         assert isinstance(prediction, MultiLabelPrediction)

@@ -1,0 +1,277 @@
+"""Predictions of programs for ONNX by onnxruntime and tokenizers alone: `Program`. PyTorch is not imported."""
+
+import contextlib
+import copy
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+
+from longspan.data.columns.kinds import Text
+from longspan.data.config import DataConfig, check_override
+from longspan.data.sources.formats.rows import Row
+from longspan.data.sources.in_memory import rows_of
+from longspan.data.sources.paths import read_paths
+from longspan.data.text.truncation import special_ids, truncated
+from longspan.errors import UserError
+from longspan.machine.environment import cores
+from longspan.options import check_type, coerce, hints, make
+from longspan.results import Prediction
+from longspan.results.outputs import json_object
+from longspan.results.predictions import ClassPrediction, MultiLabelPrediction, NumberPrediction
+
+#: File of an export that describes it, the key of what predictions need, and its program's file for ONNX.
+MARK, ANSWERS, FILE = "export.json", "predict", "model.onnx"
+#: Settings of `[data]` that say how texts are read; the others name files.
+READING = (
+    "text_column",
+    "encoding",
+    "delimiter",
+    "quoting",
+    "header",
+    "max_length",
+    "keep",
+    "classes",
+    "files_per_class",
+)
+#: No description of an export has as many bytes.
+_LARGEST = 1 << 26
+_COLUMNS = [Text("text", "text_column")]
+_KINDS: dict[str, type[Prediction]] = {
+    "single_label_classification": ClassPrediction,
+    "multi_label_classification": MultiLabelPrediction,
+    "regression": NumberPrediction,
+}
+
+
+@dataclass(frozen=True)
+class Answers:
+    """How texts become a program's inputs, and its outputs answers.
+
+    Attributes:
+        problem_type: Kind of answers.
+        labels: Names of the outputs.
+        thresholds: Probability from which each label is given, where several labels are.
+        data: Settings of `[data]`, those of `READING`.
+        limits: The most tokens that each part of the model takes.
+        splits_special: Whether names of special tokens in a text are text.
+    """
+
+    problem_type: Literal["single_label_classification", "multi_label_classification", "regression"]
+    labels: list[str]
+    thresholds: list[float]
+    data: dict[str, Any]
+    limits: dict[str, int]
+    splits_special: bool
+
+    def __post_init__(self) -> None:
+        several = self.problem_type == "multi_label_classification"
+        if not self.labels or len(set(self.labels)) < len(self.labels):
+            raise UserError(f"labels must be different names, got {len(self.labels)}; restore them.")
+        if len(self.thresholds) != (len(self.labels) if several else 0):
+            raise UserError(f"thresholds must be as many as labels, got {len(self.thresholds)}; restore them.")
+        if any(threshold != threshold for threshold in self.thresholds):
+            raise UserError("thresholds must be numbers, got NaN; restore them.")
+        if not all(type(most) is int and most > 0 for most in self.limits.values()):
+            raise UserError("limits must be numbers of tokens, got something else; restore them.")
+
+
+def is_export(run: Any) -> bool:
+    """Whether this is the folder of an exported program, rather than a run."""
+    if not isinstance(run, Path | str):
+        return False
+    return Path(run, MARK).is_file() and not Path(run, "recipe.toml").is_file()
+
+
+class Program:
+    """An export for ONNX that answers as its run does.
+
+    Args:
+        folder: The folder that `longspan export --format onnx` wrote. Nothing in it is executed but the program.
+
+    Attributes:
+        data: How texts are read.
+
+    Raises:
+        UserError: The folder is damaged, or its program alone does not answer as the run does.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self._answers = self._described()
+        with _damaged(self.folder):
+            self.data = make(DataConfig, self._answers.data, "data")
+        self._encode = self._tokenizer()
+        self._special = special_ids(self._encode, 1, str(self.folder))
+        self._run = self._session()
+
+    def reading(self, overrides: Sequence[str], values: Mapping[str, Any]) -> "Program":
+        """The same program with other settings of reading, such as ["data.encoding=auto"] and {"header": False}.
+
+        Raises:
+            UserError: Unknown settings, or other values than they take.
+        """
+        other = copy.copy(self)
+        other.data = replace(_overridden(self.data, overrides), **values)
+        return other
+
+    def inputs_of(self, paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None) -> Iterator[Row]:
+        """Rows of files; see `longspan.data.sources.paths.read_paths`."""
+        return read_paths(paths, _COLUMNS, data, stdin=stdin)
+
+    def inputs_in_memory(self, given: Any, data: DataConfig) -> Iterator[Row]:
+        """Rows of data in memory; see `longspan.data.sources.in_memory.rows_of`."""
+        return rows_of(given, _COLUMNS, data)
+
+    def predict(self, rows: Iterable[Row]) -> Iterator[Prediction]:
+        """Yield a prediction for each row, in order, or why it is missing."""
+        for row in rows:
+            text = row.values.get("text") or ""
+            problem = row.problem or ("" if text.strip() else "empty document")
+            ids, removed = (None, 0) if problem else self.read(text)
+            if ids is not None:
+                problem = self._too_long(len(ids))
+            if ids is None or problem:
+                yield _KINDS[self._answers.problem_type](row.where, problem)
+                continue
+            found = self._answer(row.where, self._logits(ids))
+            total = len(ids) + removed
+            yield replace(found, tokens_read=len(ids), tokens_total=total) if removed else found
+
+    def read(self, text: str) -> tuple[np.ndarray, int]:
+        """Token ids of a text, as the program reads them, and the number of tokens that are left out."""
+        ids = np.array(self._encode(text, add_special_tokens=False), np.int32)
+        return truncated([ids], self._special, self.data.max_length, self.data.keep)
+
+    def _too_long(self, tokens: int) -> str:
+        short = [f"at most {most} tokens for {part}" for part, most in self._answers.limits.items() if most < tokens]
+        return f"expected {' and '.join(short)}, got {tokens}" if short else ""
+
+    def _logits(self, ids: np.ndarray) -> np.ndarray:
+        # A text without any tokens is padding.
+        row, mask = (ids, np.ones(len(ids))) if len(ids) else (np.zeros(1), np.zeros(1))
+        try:
+            logits = self._run(row[None].astype(np.int64), mask[None].astype(np.int64))
+        # onnxruntime raises errors of classes of its own.
+        except Exception as error:
+            raise _restore(self.folder, f"a program that does not run ({_first_line(error)})") from error
+        if logits.shape != (1, len(self._answers.labels)):
+            raise _restore(self.folder, f"a program with outputs of the shape {logits.shape}")
+        if not np.isfinite(logits).all():
+            raise UserError(
+                "expected finite outputs of the program, got some that are not; export the run again, or train it "
+                "again with a lower learning rate."
+            )
+        row_of_logits: np.ndarray = logits[0]
+        return row_of_logits
+
+    def _answer(self, where: str, logits: np.ndarray) -> Prediction:
+        answers = self._answers
+        if answers.problem_type == "regression":
+            return NumberPrediction.of(where, logits[0])
+        if answers.problem_type == "multi_label_classification":
+            small = np.exp(-np.abs(logits.astype(np.float64)))
+            shares = np.where(logits >= 0, 1, small) / (1 + small)
+            return MultiLabelPrediction.of(where, answers.labels, shares.tolist(), answers.thresholds)
+        powers = np.exp(logits - logits.max())
+        return ClassPrediction.of(where, answers.labels, (powers / powers.sum()).tolist())
+
+    def _described(self) -> Answers:
+        """Read what `export.json` says of the answers."""
+        path = self.folder / MARK
+        if path.stat().st_size > _LARGEST:
+            raise _restore(self.folder, f"{MARK} of more than {_LARGEST:,} bytes")
+        values = json_object(path)
+        if values.get("format") != "onnx":
+            raise UserError(
+                f"expected an export with --format onnx, which `longspan predict` runs, got another in "
+                f"{str(self.folder)!r}; name the run folder, or export it with --format onnx."
+            )
+        if ANSWERS not in values:
+            raise UserError(
+                f"expected an export whose program alone gives predictions, got one in {str(self.folder)!r} that does "
+                "not say how texts are read; name the run folder, or export it again if it classifies documents."
+            )
+        with _damaged(self.folder):
+            if not isinstance(values[ANSWERS], dict) or values[ANSWERS].keys() != hints(Answers).keys():
+                raise UserError(f"{ANSWERS} must have the keys {', '.join(hints(Answers))}; restore it.")
+            return make(Answers, values[ANSWERS], ANSWERS)
+
+    def _tokenizer(self) -> Any:
+        from tokenizers import Tokenizer
+
+        path = self.folder / "tokenizer.json"
+        if not path.is_file():
+            raise _restore(self.folder, "no tokenizer.json")
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        # tokenizers raises plain `Exception`.
+        except Exception as error:
+            raise _restore(self.folder, "a damaged tokenizer.json") from error
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = self._answers.splits_special
+        return lambda *texts, add_special_tokens: tokenizer.encode(*texts, add_special_tokens=add_special_tokens).ids
+
+    def _session(self) -> Any:
+        try:
+            import onnxruntime
+        except ModuleNotFoundError:
+            raise UserError(
+                f"the export in {str(self.folder)!r} needs onnxruntime, which is not installed; install it with `pip "
+                "install 'longspan[export]'`, or name the run folder."
+            ) from None
+        path = self.folder / FILE
+        if not path.is_file():
+            raise _restore(self.folder, f"no {FILE}")
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        wanted = os.environ.get("OMP_NUM_THREADS", "")
+        options.intra_op_num_threads = int(wanted) if wanted.isdecimal() else cores()
+        # Threads that wait for others leave their cores to whoever computes.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise _restore(self.folder, f"a program that onnxruntime cannot load ({_first_line(error)})") from error
+        return lambda ids, mask: session.run(["logits"], {"input_ids": ids, "attention_mask": mask})[0]
+
+
+def _overridden(data: DataConfig, overrides: Sequence[str]) -> DataConfig:
+    """Settings of reading with others in place of some.
+
+    Raises:
+        UserError: Unknown settings, or other values than they take.
+    """
+    known = {name: hint for name, hint in hints(DataConfig).items() if name in READING}
+    for override in overrides:
+        name, text = check_override(override)
+        if name not in known:
+            raise UserError(
+                f"expected one of {', '.join(f'data.{each}' for each in known)} with an export, got {override!r}; "
+                "leave it out, or name the run folder."
+            )
+        value = coerce(text, known[name])
+        check_type(f"data.{name}", value, known[name])
+        data = replace(data, **{name: value})
+    return data
+
+
+@contextlib.contextmanager
+def _damaged(folder: Path) -> Iterator[None]:
+    """Name the file in messages about what it holds."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{str(folder / MARK)!r} does not describe an export: {error}") from error
+
+
+def _restore(folder: Path, problem: str) -> UserError:
+    return UserError(f"expected a complete export in {str(folder)!r}, got {problem}; export the run again.")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

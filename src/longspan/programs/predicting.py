@@ -71,12 +71,16 @@ class Answers:
         several = self.problem_type == "multi_label_classification"
         if not self.labels or len(set(self.labels)) < len(self.labels):
             raise UserError(f"labels must be different names, got {len(self.labels)}; restore them.")
+        if self.problem_type == "regression" and len(self.labels) != 1:
+            raise UserError(f"labels must be a single name for regression, got {len(self.labels)}; restore it.")
         if len(self.thresholds) != (len(self.labels) if several else 0):
             raise UserError(f"thresholds must be as many as labels, got {len(self.thresholds)}; restore them.")
         if any(threshold != threshold for threshold in self.thresholds):
             raise UserError("thresholds must be numbers, got NaN; restore them.")
         if not all(type(most) is int and most > 0 for most in self.limits.values()):
             raise UserError("limits must be numbers of tokens, got something else; restore them.")
+        if self.data.keys() != {*READING}:
+            raise UserError(f"data must have the keys {', '.join(READING)}, got others; restore them.")
 
 
 def is_export(run: Any) -> bool:

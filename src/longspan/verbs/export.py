@@ -302,7 +302,7 @@ def _write_rest(folder: Path, run: Run, model: PreTrainedModel, result: Export) 
 
 
 def _answers(run: Run, model: PreTrainedModel) -> dict[str, Any]:
-    """What predictions of the program alone need (`longspan.programs.predicting.Answers`); empty if it is not enough."""
+    """`longspan.programs.predicting.Answers` as JSON; empty if predictions need more than the program."""
     tokenizer = tokenizer_of(run.processor)
     # A class from elsewhere may read and answer in ways of its own.
     if not run.task.program_answers or "." in run.task.name or not tokenizer.is_fast:

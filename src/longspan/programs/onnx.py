@@ -1,15 +1,23 @@
-"""Programs for ONNX: `save_onnx`, `load_onnx`. The packages they need are optional."""
+"""Programs for ONNX and what predicts with them: `save_onnx`, `load_onnx`, `answers`. Their packages are optional."""
 
 import importlib.util
+import reprlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from datasets import Dataset
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
+from longspan.models.heads.classification import MULTI_LABEL
+from longspan.models.limits import Limit
 from longspan.programs.making import INPUTS, OUTPUT, Runner, quiet
+from longspan.programs.predicting import KINDS, READING, Program
+from longspan.tasks.base.task import Run
 
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 # A file of protocol buffers is smaller than this; what does not fit is in a file next to it.
@@ -72,6 +80,43 @@ def load_onnx(path: Path) -> Runner:
         return torch.from_numpy(session.run([OUTPUT], given)[0])
 
     return run
+
+
+def answers(run: Run, limits: Sequence[Limit]) -> dict[str, Any]:
+    """`longspan.programs.predicting.Answers` of a run as JSON; empty if its predictions need more than the program.
+
+    Args:
+        run: The run.
+        limits: Parts of its model that limit the length of a text.
+    """
+    task, config = run.task, run.model.config
+    # A class from elsewhere may read and answer in ways of its own.
+    if not task.program_answers or "." in task.name or KINDS.get(config.problem_type) is not task.prediction:
+        return {}
+    tokenizer, several = tokenizer_of(run.processor), config.problem_type == MULTI_LABEL
+    if not tokenizer.is_fast:
+        return {}
+    return {
+        "problem_type": config.problem_type,
+        "labels": [config.id2label[number] for number in range(config.num_labels)],
+        "thresholds": list(config.head.thresholds or [0.5] * config.num_labels) if several else [],
+        "data": {name: getattr(run.recipe.data, name) for name in READING},
+        "limits": {limit.part: limit.tokens for limit in limits},
+        "splits_special": tokenizer.split_special_tokens,
+    }
+
+
+def check_reading(folder: Path, run: Run, examples: Dataset) -> None:
+    """Raise UserError unless an export with `answers` reads texts as its run does."""
+    if not answers(run, ()):
+        return
+    program = Program(folder)
+    for text, ids in zip(examples["text"][:], run.task.token_rows(run, examples), strict=True):
+        if program.read(text or "")[0].tolist() != list(ids):
+            raise UserError(
+                f"expected the saved tokenizer to read {reprlib.repr(text)} as that of the run does, got other tokens; "
+                "nothing is written: choose --format torch."
+            )
 
 
 def _translations() -> dict[Any, Any]:

@@ -40,7 +40,8 @@ READING = (
 #: No description of an export has as many bytes.
 _LARGEST = 1 << 26
 _COLUMNS = [Text("text", "text_column")]
-_KINDS: dict[str, type[Prediction]] = {
+#: Class of the predictions by kind of answers.
+KINDS: dict[str, type[Prediction]] = {
     "single_label_classification": ClassPrediction,
     "multi_label_classification": MultiLabelPrediction,
     "regression": NumberPrediction,
@@ -139,7 +140,7 @@ class Program:
             if ids is not None:
                 problem = self._too_long(len(ids))
             if ids is None or problem:
-                yield _KINDS[self._answers.problem_type](row.where, problem)
+                yield KINDS[self._answers.problem_type](row.where, problem)
                 continue
             found = self._answer(row.where, self._logits(ids))
             total = len(ids) + removed

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import dataclasses
 import itertools
-import reprlib
 import statistics
 import tempfile
 import time
@@ -18,15 +17,13 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.data.sources.paths import read_paths
-from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError, check_choice
 from longspan.models import LongspanForSequenceClassification, remote_code
-from longspan.models.heads.classification import MULTI_LABEL
 from longspan.models.limits import limits
 from longspan.programs import hub, making, onnx
 from longspan.programs.exported import Export, Int8
 from longspan.programs.int8 import quantized
-from longspan.programs.predicting import ANSWERS, FILE, MARK, READING, Program
+from longspan.programs.predicting import ANSWERS, FILE, MARK
 from longspan.programs.readme import readme
 from longspan.results.outputs import write_json, write_text
 from longspan.tasks.base.task import Run, Task
@@ -164,8 +161,8 @@ def export(
             int8=told,
         )
         _write_rest(fresh, loaded, model, result)
-        if format == "onnx" and _answers(loaded, model):
-            _check_reading(fresh, loaded, examples)
+        if format == "onnx":
+            onnx.check_reading(fresh, loaded, _spread(examples, _TEXTS))
     return result
 
 
@@ -295,36 +292,7 @@ def _write_rest(folder: Path, run: Run, model: PreTrainedModel, result: Export) 
     if isinstance(model, LongspanForSequenceClassification):
         told["labels"] = [model.config.id2label[number] for number in range(model.config.num_labels)]
         told["problem_type"] = model.config.problem_type
-    if answers := _answers(run, model):
+    if answers := onnx.answers(run, limits(model)):
         told[ANSWERS] = answers
     write_json(folder / MARK, told)
     write_text(folder / "README.md", readme(run, model.config, result))
-
-
-def _answers(run: Run, model: PreTrainedModel) -> dict[str, Any]:
-    """`longspan.programs.predicting.Answers` as JSON; empty if predictions need more than the program."""
-    tokenizer = tokenizer_of(run.processor)
-    # A class from elsewhere may read and answer in ways of its own.
-    if not run.task.program_answers or "." in run.task.name or not tokenizer.is_fast:
-        return {}
-    config = model.config
-    several = config.problem_type == MULTI_LABEL
-    return {
-        "problem_type": config.problem_type,
-        "labels": [config.id2label[number] for number in range(config.num_labels)],
-        "thresholds": list(config.head.thresholds or [0.5] * config.num_labels) if several else [],
-        "data": {name: getattr(run.recipe.data, name) for name in READING},
-        "limits": {limit.part: limit.tokens for limit in limits(model)},
-        "splits_special": tokenizer.split_special_tokens,
-    }
-
-
-def _check_reading(folder: Path, run: Run, examples: Dataset) -> None:
-    """Raise UserError unless the written program reads the texts as the run does."""
-    program, some = Program(folder), _spread(examples, _TEXTS)
-    for text, ids in zip(some["text"][:], run.task.token_rows(run, some), strict=True):
-        if program.read(text or "")[0].tolist() != list(ids):
-            raise UserError(
-                f"expected the saved tokenizer to read {reprlib.repr(text)} as that of the run does, got other tokens; "
-                "nothing is written: report this."
-            )

@@ -28,7 +28,6 @@ from longspan.data.columns.kinds import (
 )
 from longspan.data.config import DataConfig
 from longspan.data.fingerprints import fingerprint
-from longspan.data.sources import locating
 from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.data.sources.formats.schema import source_names
 from longspan.data.sources.loading import Splits, load
@@ -244,7 +243,7 @@ def test_numbers_of_classes_in_data_sets_of_the_hub_become_their_names(monkeypat
     features = Features({"x": List(Value("string")), "y": List(ClassLabel(names=["O", "PER"]))})
     rows = {"x": [["Ann", "sat"], ["he"]], "y": [[1, 0], [0]]}
     splits = DatasetDict({name: Dataset.from_dict(rows, features=features) for name in ("train", "test")})
-    monkeypatch.setattr(locating, "load_dataset", lambda *_: splits)
+    monkeypatch.setattr("datasets.load_dataset", lambda *_: splits)
     found = load(Settings("hub:owner/name"), TAGGED)
     assert found.splits["test"][0] == {
         "tokens": ["Ann", "sat"],

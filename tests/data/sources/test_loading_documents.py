@@ -16,7 +16,7 @@ from datasets import Dataset, DatasetDict
 from longspan.data.columns.kinds import Label, Text
 from longspan.data.config import DataConfig
 from longspan.data.fingerprints import fingerprint
-from longspan.data.sources import caching, loading, locating
+from longspan.data.sources import caching, loading
 from longspan.data.sources.formats import folders
 from longspan.data.sources.loading import Splits
 from longspan.errors import UserError
@@ -191,7 +191,7 @@ def test_hub_data_sets_have_splits(monkeypatch: pytest.MonkeyPatch) -> None:
         names = ("train", "validation", "test")
         return DatasetDict({name: Dataset.from_dict({"text": [f"{name} {i}" for i in range(2)]}) for name in names})
 
-    monkeypatch.setattr(locating, "load_dataset", load_dataset)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     assert texts(load("hub:owner/name", lines=True)) == {
         name: [f"{name} 0\n{name} 1\n"] for name in ("train", "validation", "test")
     }

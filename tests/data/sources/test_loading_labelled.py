@@ -208,7 +208,7 @@ def test_hub_names_class_names_and_secret_labels(
         calls.append(args)
         return DatasetDict({"train": train, "test": test, "unsupervised": test})
 
-    monkeypatch.setattr(locating, "load_dataset", load_dataset)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     with pytest.raises(UserError, match=r"with no label in 1 row \(first: .*, test, row 1\)"):
         load(f"hub:{address}")
     found = load(f"hub:{address}", skip_bad_rows=True)
@@ -221,7 +221,7 @@ def test_hub_failures_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def load_dataset(*args: Any) -> DatasetDict:
         raise datasets.exceptions.DatasetNotFoundError("Dataset 'no/such' doesn't exist.\nMore.")
 
-    monkeypatch.setattr(locating, "load_dataset", load_dataset)
+    monkeypatch.setattr("datasets.load_dataset", load_dataset)
     with pytest.raises(
         UserError, match=r"expected to load the data set 'no/such', got an error \(Dataset .* exist\); check its name"
     ):
@@ -229,7 +229,7 @@ def test_hub_failures_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"data.path: there is no file or folder 'here'; check the path"):
         load("hub:./here")
     other = DatasetDict({"all": Dataset.from_dict({"text": ["a"]})})
-    monkeypatch.setattr(locating, "load_dataset", lambda *args: other)
+    monkeypatch.setattr("datasets.load_dataset", lambda *args: other)
     with pytest.raises(UserError, match=r"expected a split 'train' in .*, got all"):
         load("hub:odd")
 

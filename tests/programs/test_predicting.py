@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,11 @@ def folders(animals, tmp_path_factory):
     classify = recipes.load("classify", [*data, *SMALL, "training.num_train_epochs=1", "training.min_steps=0"])
     train(classify, run=base / "classify", progress=False)
     names = {0: "a", 1: "b", 2: "c"}
-    told = {"problem_type": "multi_label_classification", "id2label": names, "thresholds": [0.1, 0.5, 0.9]}
+    told: dict[str, Any] = {
+        "problem_type": "multi_label_classification",
+        "id2label": names,
+        "thresholds": [0.1, 0.5, 0.9],
+    }
     written(base / "multi-label", recipes.load("multi-label", [*data, *SMALL, "data.tokens=words"]), **told)
     told = {"problem_type": "regression", "id2label": {0: "stars"}, "target_mean": 300.0, "target_scale": 20.0}
     written(base / "regression", recipes.load("regression", [*data, *SMALL, "data.tokens=bytes"]), **told)
@@ -92,7 +97,7 @@ def test_files_standard_input_and_bad_rows_are_those_of_the_run(folders, animals
         lines = out.getvalue().splitlines()
         return [{**json.loads(line), "probabilities": None} if line[0] == "{" else line for line in lines]
 
-    for files, given in [
+    cases: list[tuple[list[Any], dict[str, Any]]] = [
         (["-"], {}),
         ([tmp_path / "a.txt"], {}),
         ([tmp_path / "b.csv"], {"text_column": "body"}),
@@ -101,7 +106,8 @@ def test_files_standard_input_and_bad_rows_are_those_of_the_run(folders, animals
         ([tmp_path / "c.csv"], {"encoding": "auto"}),
         ([animals, tmp_path / "a.txt"], {}),
         ([tmp_path / "none.csv"], {}),
-    ]:
+    ]
+    for files, given in cases:
         notes = []
         for run in ("classify", "classify-onnx"):
             notes.append((printed(folders / run, files, **given), capsys.readouterr().err))

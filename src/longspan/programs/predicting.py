@@ -219,7 +219,7 @@ class Program:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         tokenizer.encode_special_tokens = self._answers.splits_special
-        return lambda *texts, add_special_tokens: tokenizer.encode(*texts, add_special_tokens=add_special_tokens).ids
+        return lambda text, *, add_special_tokens: tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
     def _session(self) -> Any:
         try:

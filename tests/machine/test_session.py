@@ -1,12 +1,13 @@
 """What the command line sets for its whole process."""
 
+import gc
 from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
-from longspan.machine.session import _FACTORS, use_fastest_exact_products
+from longspan.machine.session import _FACTORS, paused_collector, use_fastest_exact_products
 
 
 @pytest.fixture
@@ -60,3 +61,23 @@ def test_where_nothing_is_rounded_it_is_on(precision: str, monkeypatch: pytest.M
     torch.set_float32_matmul_precision("highest")
     monkeypatch.setattr("longspan.machine.session._largest_error", lambda: 1e-6)
     assert use_fastest_exact_products() == torch.get_float32_matmul_precision() == "medium"
+
+
+def test_garbage_is_collected_after_loading_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(True))
+    for objects, times in ((0, 1), (7, 0)):
+        monkeypatch.setattr(gc, "get_freeze_count", lambda objects=objects: objects)
+        frozen.clear()
+        with pytest.raises(KeyError), paused_collector():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled()
+        assert len(frozen) == times
+    gc.disable()
+    try:
+        with paused_collector():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -17,6 +17,7 @@ from longspan.data.sources.formats.rows import Row
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
+from longspan.machine.locks import lock_folder
 from longspan.mixers import Mixer
 from longspan.programs import making, onnx
 from longspan.programs.exported import Export, Int8, summary
@@ -153,10 +154,14 @@ def test_nothing_but_exports_is_replaced(run_dir, tmp_path):
     with pytest.raises(UserError, match=r"expected an exported model in .* got something else"):
         export(run_dir, out, overwrite=True)
     (out / "export.json").touch()
-    export(run_dir, out, overwrite=True)
+    # What exports left that were killed goes away, and what another one is writing stays.
+    for name in (".out-killed", ".out-working"):
+        (tmp_path / name / "fresh").mkdir(parents=True)
+    with lock_folder(tmp_path / ".out-working", "an export"):
+        export(run_dir, out, overwrite=True)
     assert not (out / "mine.txt").exists()
     assert (out / "model.pt2").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".out-working", "out"]
 
 
 @pytest.mark.parametrize(

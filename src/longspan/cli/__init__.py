@@ -14,7 +14,7 @@ import shlex
 import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from longspan import tasks
 from longspan.cli import arena, benching, flags
@@ -25,6 +25,9 @@ from longspan.machine.printing import printable
 from longspan.machine.session import paused_collector, quieten_transformers, use_fastest_exact_products
 from longspan.options import add_flags, names
 from longspan.tasks.base.options import GenerationOptions, ReadingOptions
+
+if TYPE_CHECKING:
+    from longspan.tasks.base.task import Run
 
 
 def run() -> None:
@@ -291,8 +294,18 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     return parser, verbs
 
 
-def _checkpoint(args: argparse.Namespace) -> dict[str, str]:
+def _checkpoint(args: argparse.Namespace) -> dict[str, Any]:
     return {"checkpoint": args.checkpoint} if "checkpoint" in args else {}
+
+
+def _loaded(args: argparse.Namespace) -> "Run":
+    """The run of a verb."""
+    with paused_collector():
+        from longspan.verbs.runs import load_run
+
+        quieten_transformers()
+        use_fastest_exact_products()
+        return load_run(args.run, **_checkpoint(args))
 
 
 def _list(args: argparse.Namespace, out: TextIO) -> None:
@@ -355,20 +368,17 @@ def _train(args: argparse.Namespace, out: TextIO) -> None:
 
 
 def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan import evaluate
-    from longspan.report import parts
-    from longspan.report.run_report import mistakes_summary
-    from longspan.verbs.runs import load_run
-
-    quieten_transformers()
-    use_fastest_exact_products()
     if args.rest and not args.run.is_dir():
         # The value of a flag that only the run's task knows is taken for the run.
         raise UserError(
             f"there is no run folder {str(args.run)!r}; name the run first, then {args.rest[0]}, which only its task "
             "may know."
         )
-    run = load_run(args.run, checkpoint=getattr(args, "checkpoint", None))
+    run = _loaded(args)
+    from longspan import evaluate
+    from longspan.report import parts
+    from longspan.report.run_report import mistakes_summary
+
     known = {name for task in tasks.names() for name in names(tasks.evaluation_options(task))}
     options = {name: value for name, value in vars(args).items() if name in known}
     if args.rest:
@@ -385,7 +395,6 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
 
 
 def _explain(args: argparse.Namespace, out: TextIO) -> None:
-    from longspan import explain
     from longspan.report.explanation import SUFFIXES, explanation_summary
     from longspan.results.outputs import check_file
 
@@ -395,10 +404,11 @@ def _explain(args: argparse.Namespace, out: TextIO) -> None:
     files = [word for word in args.files if word not in overrides] or ["-"]
     if len(files) > 1:
         raise UserError(f"expected one file to explain an example of, got {len(files)}; name one, and its row.")
-    quieten_transformers()
-    use_fastest_exact_products()
+    run = _loaded(args)
+    from longspan import explain
+
     found = explain(
-        args.run,
+        run,
         files,
         row=args.row,
         of=args.of,
@@ -407,7 +417,6 @@ def _explain(args: argparse.Namespace, out: TextIO) -> None:
         check=args.check,
         overrides=overrides,
         stdin=sys.stdin.buffer,
-        **_checkpoint(args),
     )
     if args.out is not None:
         found.save(args.out)
@@ -430,11 +439,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.programs.predicting import is_export
     from longspan.verbs.predict import opened, print_predictions
 
-    with paused_collector():
-        if not is_export(args.run):
-            quieten_transformers()
-            use_fastest_exact_products()
-        run = opened(args.run, getattr(args, "checkpoint", None))
+    run = opened(args.run, getattr(args, "checkpoint", None)) if is_export(args.run) else _loaded(args)
     known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
     known |= {"format", *names(ReadingOptions)}
     given = {name: value for name, value in vars(args).items() if name in known}
@@ -446,15 +451,14 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
 
 def _generate(args: argparse.Namespace, out: TextIO) -> None:
     prompt = args.prompt if args.prompt_file is None else _read_text(args.prompt_file)
+    run = _loaded(args)
     from longspan import generate
     from longspan.report import generation_summary
     from longspan.results import Statistics
 
-    quieten_transformers()
-    use_fastest_exact_products()
     statistics = Statistics()
     options = {name: value for name, value in vars(args).items() if name in names(GenerationOptions)}
-    pieces = generate(args.run, prompt, statistics=statistics, **_checkpoint(args), **options)
+    pieces = generate(run, prompt, statistics=statistics, **options)
     if args.json:
         text = "".join(pieces)
         print(json.dumps({"text": text, **statistics.summary()}, indent=2, ensure_ascii=False), file=out)

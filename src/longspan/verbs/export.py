@@ -3,7 +3,9 @@
 import contextlib
 import copy
 import dataclasses
+import glob
 import itertools
+import shutil
 import statistics
 import tempfile
 import time
@@ -18,6 +20,7 @@ from transformers import PreTrainedModel
 
 from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError, check_choice
+from longspan.machine.locks import lock_folder
 from longspan.models import LongspanForSequenceClassification, remote_code
 from longspan.models.limits import limits
 from longspan.programs import hub, making, onnx
@@ -171,16 +174,22 @@ def _replacing(folder: Path, overwrite: bool) -> Iterator[tuple[Path, Path]]:
     """Yield a new folder, which takes the place of `folder` at the end, and one that goes away; see `_check_out`."""
     _check_out(folder, overwrite)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+    prefix = f".{folder.name}-"
+    for left in folder.parent.glob(f"{glob.escape(prefix)}*/fresh"):
+        # Of an export that was killed; one at work holds its folder.
+        with contextlib.suppress(UserError), lock_folder(left.parent, "an export"):
+            shutil.rmtree(left.parent, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=prefix) as temporary:
         beside = Path(temporary)
-        fresh = beside / "fresh"
-        fresh.mkdir()
-        yield fresh, beside
-        # Something may have come there meanwhile.
-        _check_out(folder, overwrite)
-        if folder.exists():
-            folder.rename(beside / "old")
-        fresh.rename(folder)
+        with lock_folder(beside, "an export"):
+            fresh = beside / "fresh"
+            fresh.mkdir()
+            yield fresh, beside
+            # Something may have come there meanwhile.
+            _check_out(folder, overwrite)
+            if folder.exists():
+                folder.rename(beside / "old")
+            fresh.rename(folder)
 
 
 def _check_out(out: Path, overwrite: bool) -> None:

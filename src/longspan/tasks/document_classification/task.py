@@ -18,7 +18,6 @@ from longspan.tasks.base.classes import ClassificationScores, ClassTask, balance
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.task import Baseline, Counts, baselines_in
 from longspan.tasks.document_classification import baselines
-from longspan.tasks.document_classification.baselines.ngrams import Ngrams
 from longspan.tasks.document_classification.options import ClassificationData
 
 #: Integers up to the first number, or with the second number of documents each, may well be classes.
@@ -100,4 +99,7 @@ class DocumentClassification(ClassTask[ClassificationData], DocumentTask[Classif
         return baselines_in(baselines)
 
     def counts(self) -> type[Counts[ClassificationScores]]:
+        # Its fitting is compiled with Numba, which takes long to import, and predictions fit nothing.
+        from longspan.tasks.document_classification.baselines.ngrams import Ngrams
+
         return Ngrams

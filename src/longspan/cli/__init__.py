@@ -451,14 +451,16 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
 
 def _generate(args: argparse.Namespace, out: TextIO) -> None:
     prompt = args.prompt if args.prompt_file is None else _read_text(args.prompt_file)
-    run = _loaded(args)
-    from longspan import generate
-    from longspan.report import generation_summary
-    from longspan.results import Statistics
+    with paused_collector():
+        from longspan import generate
+        from longspan.report import generation_summary
+        from longspan.results import Statistics
 
+        quieten_transformers()
+        use_fastest_exact_products()
     statistics = Statistics()
     options = {name: value for name, value in vars(args).items() if name in names(GenerationOptions)}
-    pieces = generate(run, prompt, statistics=statistics, **options)
+    pieces = generate(args.run, prompt, statistics=statistics, **_checkpoint(args), **options)
     if args.json:
         text = "".join(pieces)
         print(json.dumps({"text": text, **statistics.summary()}, indent=2, ensure_ascii=False), file=out)

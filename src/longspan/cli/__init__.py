@@ -206,10 +206,11 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     verb.add_argument("--out", metavar="FILE", type=Path, help="page to write, .html (default: RUN/report.html)")
 
     verb = add("predict", _predict, "apply a trained model; prints one JSON line per example, in order")
-    flags.add_run(verb)
+    flags.add_run(verb, "run folder, or an export for ONNX of a document task, which needs no PyTorch")
     flags.add_checkpoint(verb)
     reads = (
-        "table, text file or HTML page, folder of these, or - for one document per line (default); repeatable. Also "
+        "table, text file or HTML page, folder of these, a text of several words, or - for one document per line "
+        "(default); repeatable. Also "
         "data.KEY=VALUE: settings of the data that differ from training (./data.KEY=VALUE is a file)"
     )
     verb.add_argument("files", metavar="FILE", nargs="*", help=reads)

@@ -57,9 +57,9 @@ def add_recipe(verb: argparse.ArgumentParser) -> None:
     add_consent(verb)
 
 
-def add_run(verb: argparse.ArgumentParser) -> None:
+def add_run(verb: argparse.ArgumentParser, text: str = "run folder") -> None:
     """Add a run folder."""
-    verb.add_argument("run", metavar="RUN", type=Path, help="run folder")
+    verb.add_argument("run", metavar="RUN", type=Path, help=text)
     add_consent(verb)
 
 

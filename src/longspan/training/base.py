@@ -476,10 +476,14 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         best = self.state.best_global_step if self.state.best_model_checkpoint else None
         return best if self.args.load_best_model_at_end and best else self.state.global_step
 
+    def scored_step(self) -> int:
+        """Step after which the model was saved that is scored now."""
+        return self.state.global_step if self._loaded_step is None else self._loaded_step
+
     def remember_parts(self, dataset: Dataset, compare: Callable[[], Parts]) -> None:
         """Keep what compares the parts of the model on a data set; it is called, if at all, when training is over."""
         if dataset is self.eval_dataset:
-            self._parts[self.state.global_step if self._loaded_step is None else self._loaded_step] = compare
+            self._parts[self.scored_step()] = compare
         elif not self._rehearses:
             self._test_parts = compare
 

@@ -7,14 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drawing import drawn
 from safetensors.torch import load_file
+from sklearn.linear_model import Ridge as ScikitRidge
 
-from longspan import cli, predict, recipes, train
+from longspan import cli, evaluate, explain, predict, recipes, train
 from longspan.errors import UserError
+from longspan.tasks.base.ngrams.bags import Bags
+from longspan.tasks.base.ngrams.kinds import Ridge
 from longspan.verbs.runs import load_run
 
 SMALL = [
@@ -72,14 +76,61 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
     return give
 
 
+def test_counts_are_those_of_ridge_regression() -> None:
+    """The weights of n-grams are scikit-learn's, whose intercept is a feature here, too, and in any unit."""
+    rng = np.random.default_rng(0)
+    rows = [np.unique(rng.integers(0, 30, 9)) for _ in range(50)]
+    counts = np.array([len(row) for row in rows])
+    bags = Bags(np.concatenate(rows).astype(np.int32), np.ones(counts.sum(), np.float32), counts, 30)
+    dense = np.stack([np.isin(range(30), row) for row in rows]).astype(float)
+    numbers = dense[:, 3] - dense[:, 7] + rng.normal(size=50) / 3
+    for penalty in (10.0, 1.0, 0.1):
+        found = Ridge(bags, numbers).solve(penalty)
+        expected = ScikitRidge(alpha=penalty, fit_intercept=False).fit(np.column_stack([dense, np.ones(50)]), numbers)
+        # The residual is a thousandth of the numbers' size, and no weight moves by more than that over the penalty.
+        bound = 1e-3 * float(np.linalg.norm(numbers)) / penalty**0.5
+        assert found.weights[:, 0] == pytest.approx(expected.coef_[:-1], abs=bound)
+        assert float(found.bias[0]) == pytest.approx(expected.coef_[-1], abs=bound)
+
+
+def test_counts_of_numbers_help_and_know_no_unit(tmp_path: Path) -> None:
+    scores = []
+    for path in (write(tmp_path / "rows.csv"), write(tmp_path / "rows.parquet", 1000.0, -1100.0)):
+        recipe = recipes.load("regression", [f"data.path={path}", *SMALL])
+        kind = recipe.task.counts()
+        assert kind is not None
+        assert recipe.task.baselines()["ngrams"] is kind
+        scores.append(kind().fit(recipe).scores["validation"])
+    assert scores[0].r2 > 0.9
+    assert scores[1].mae == pytest.approx(1000 * scores[0].mae, rel=1e-4)
+
+
 @pytest.mark.slow
-def test_training_in_other_units_is_the_same(run: Path, tmp_path: Path) -> None:
+def test_a_run_reports_its_parts(run: Path) -> None:
+    values = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    parts = values["parts"]
+    assert (parts["score"], parts["higher_is_better"]) == ("mae", False)
+    assert parts["values"]["both"] == pytest.approx(values["validation"]["mae"], rel=1e-6)
+    assert parts["values"]["both"] <= parts["values"]["counts"]
+    found = evaluate(run, split="validation")
+    assert found.details["parts"]["values"]["counts"] == pytest.approx(parts["values"]["counts"], rel=1e-5)
+    told = explain(run, ["w1 w2 great film"])
+    assert set(told.parts) == {"network", "n-grams"}
+
+
+@pytest.mark.slow
+def test_training_in_other_units_is_the_same(tmp_path: Path) -> None:
     """Targets are standardised, so that no learning rate depends on the unit; -100 is a number like others."""
-    overrides = [f"data.path={write(tmp_path / 'rows.csv')}", *SMALL, *LEARNING]
-    result = train(recipes.load("regression", overrides), run=tmp_path / "run", progress=False)
-    thousands = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
-    for split, scores in result.scores.items():
-        expected = thousands[split]
+    results = {}
+    for name, path in {
+        "run": write(tmp_path / "rows.csv"),
+        "thousands": write(tmp_path / "rows.parquet", 1000.0, -1100.0),
+    }.items():
+        # Evidence of n-grams, in float16, would make more of the last digits of targets.
+        recipe = recipes.load("regression", [f"data.path={path}", *SMALL, *LEARNING, "model.wide=false"])
+        results[name] = train(recipe, run=tmp_path / name, progress=False)
+    for split, scores in results["run"].scores.items():
+        expected = results["thousands"].scores[split].to_dict()
         found = scores.to_dict()
         # Targets are rounded to float32 in their own unit.
         for name in ("spearman", "r2", "loss"):
@@ -88,7 +139,7 @@ def test_training_in_other_units_is_the_same(run: Path, tmp_path: Path) -> None:
             # A hundredth of a standard deviation.
             assert found[name] * 1000 == pytest.approx(expected[name], abs=16)
             assert found["baseline"][name] * 1000 == pytest.approx(expected["baseline"][name], rel=1e-5)
-    weights, others = (load_file(folder / "model.safetensors") for folder in (run, tmp_path / "run"))
+    weights, others = (load_file(tmp_path / name / "model.safetensors") for name in results)
     assert weights["classifier.weight"].numpy() == pytest.approx(others["classifier.weight"].numpy(), abs=1e-2)
 
 

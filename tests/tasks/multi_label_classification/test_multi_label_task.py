@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from drawing import drawn
 
-from longspan import cli, recipes, train
+from longspan import cli, evaluate, recipes, train
 from longspan.errors import UserError
 from longspan.tasks.base.task import Prepared
 from longspan.verbs.runs import load_run
@@ -67,6 +67,31 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     overrides = [f"data.path={write(folder / 'rows.jsonl')}", *SMALL, *LEARNING]
     train(recipes.load("multi-label", overrides), run=folder / "run", progress=False)
     return folder / "run"
+
+
+def test_counts_are_regressions_by_label(tmp_path: Path) -> None:
+    recipe = recipes.load("multi-label", [f"data.path={write(tmp_path / 'rows.jsonl')}", *SMALL])
+    kind = recipe.task.counts()
+    assert kind is not None
+    assert recipe.task.baselines()["ngrams"] is kind
+    fitted = kind().fit(recipe)
+    # A word decides each label.
+    assert fitted.scores["validation"].micro_f1 == 1
+    assert fitted.scores["test"].mean_average_precision > 0.95
+
+
+@pytest.mark.slow
+def test_a_run_reports_its_parts(run: Path) -> None:
+    """Each part has thresholds of its own, which the validation split has chosen; `evaluate` finds the same again."""
+    values = json.loads((run / "metrics.json").read_text(encoding="utf-8"))
+    head = load_run(run).model.config.head
+    assert [len(each) for each in head.part_thresholds] == [3, 3]
+    assert head.thresholds == [row["threshold"] for row in values["validation"]["per_label"].values()]
+    for name, split in (("parts", "validation"), ("test_parts", "test")):
+        parts = values[name]
+        assert parts["score"] == "micro_f1"
+        assert parts["values"]["both"] == pytest.approx(values[split]["micro_f1"])
+        assert evaluate(run, split=split).details["parts"]["values"] == pytest.approx(parts["values"])
 
 
 Command = Callable[..., "tuple[int, str, str]"]

@@ -44,8 +44,8 @@ class ClassificationSettings(HeadSettings):
     )
     wide: bool = option(
         False,
-        "whether a classifier adds the logits of a linear model over n-grams of 1 to 3 tokens. It is fitted to the "
-        "training documents first. The rest of the classifier then reads, with each token, how strongly its n-grams "
+        "whether the model adds the logits of a linear model over n-grams of 1 to 3 tokens. It is fitted to the "
+        "training documents first. The rest of the model then reads, with each token, how strongly its n-grams "
         "indicate each class. The validation split chooses the scale of each part.",
     )
     wide_buckets: int | None = option(
@@ -73,6 +73,9 @@ class ClassificationSettings(HeadSettings):
         None,
         "probability from which each of several labels is predicted; None means 0.5. The model does not apply them.",
         Range(0, 1),
+    )
+    part_thresholds: list[list[float]] | None = from_data(
+        None, "thresholds of the wide and of the deep part alone, by which they are compared; None means 0.5"
     )
     target_mean: float | int = from_data(
         0.0,

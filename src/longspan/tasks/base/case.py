@@ -272,7 +272,8 @@ def _ngrams(
     found = model.wide.ngrams(torch.from_numpy(ids).long().to(model.device))
     at = logits.clone().requires_grad_()
     (slope,) = torch.autograd.grad(value(at).sum(), at)
-    adds = (found.logits.cpu() @ slope[0]) * float(model.wide.scales[0])
+    # Logits of numbers are in the unit of the data, and n-grams' shares are not.
+    adds = (found.logits.cpu() @ slope[0]) * float(model.wide.scales[0]) * getattr(model.config.head, "target_scale", 1)
     begin, end, hashes, number = (each.cpu() for each in found[:4])
     shares, group = NgramShares(begin, end, hashes, number, adds.unsqueeze(1)), number.numpy()
     totals, known, named = np.bincount(group, adds.numpy()), np.flatnonzero(np.bincount(group)), []

@@ -1,8 +1,7 @@
 """Tasks whose examples, of whatever kind, have one class each: `ClassTask`."""
 
-import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
@@ -18,17 +17,17 @@ from longspan.data.columns.kinds import Column, Label
 from longspan.data.columns.values import in_order
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
-from longspan.models.wide.base import WidePart
 from longspan.report import count, scores_table, share, table
 from longspan.results import Evaluation, Prediction
-from longspan.results.parts import NAMES, Parts, compare_parts
+from longspan.results.parts import Parts
 from longspan.results.predictions import ClassPrediction
 from longspan.results.scores import Scores, check_finite, score
+from longspan.tasks.base import mixing
 from longspan.tasks.base.case import Target, class_asked
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.mistakes import Errors, class_errors, label_issues
-from longspan.tasks.base.task import D, P, Run, Task
-from longspan.training.lengths import LengthTrainer, targets
+from longspan.tasks.base.mixing import WideTrainer, ratio_of_sums
+from longspan.tasks.base.task import D, P, Task
 
 #: Bins of equal width in which confidence is compared with accuracy.
 CALIBRATION_BINS = 15
@@ -140,46 +139,6 @@ def _reliability(probabilities: Tensor, labels: Tensor) -> list[dict[str, Any]]:
     ]
 
 
-#: Penalty that pulls the scales towards the wide part alone, in nats: documents by the hundred outweigh it. Few are
-#: right by chance, all the more for the best of many epochs.
-_PRIOR = 20.0
-
-
-class WideTrainer(LengthTrainer[ClassificationScores]):
-    """A `LengthTrainer` that chooses the scales of a model's two parts whenever it scores the validation split.
-
-    They are chosen before a checkpoint is saved, so each one has its own. No other split changes them. Training does
-    not depend on them.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._deep_loss: float | None = None
-
-    def score(self, dataset: Dataset) -> ClassificationScores:
-        wide = getattr(self.model, "wide", None)
-        if wide is None:
-            return super().score(dataset)
-        parts, labels = self.outputs(dataset, "parts"), targets(dataset)
-        if dataset is self.eval_dataset:
-            wide.scales.copy_(best_scales(parts, labels))
-            self._deep_loss = float(cross_entropy(parts[:, 1].double(), labels))
-        both = mixture(wide, parts)
-        right = correct_rows(parts, both, labels)
-        self.remember_parts(dataset, functools.partial(compare_accuracies, right))
-        return self.measure(both, labels)
-
-    def losses_as_trained(self) -> dict[str, float]:
-        # Training fits the deep part alone.
-        return {} if self._deep_loss is None else {"loss_as_trained": self._deep_loss}
-
-
-def mixture(wide: WidePart, parts: Tensor) -> Tensor:
-    """Return the logits of both parts together, `(n, c)`, from `(n, 2, c)`, on the CPU."""
-    scales = wide.get_buffer("scales").float().cpu()
-    return (scales[:, None] * parts).sum(1)
-
-
 def correct_rows(parts: Tensor, both: Tensor, labels: Tensor) -> np.ndarray:
     """Rows that each part gets right alone, and both together, `(3, n)` bool in the order of `NAMES`."""
     found: np.ndarray = torch.stack([(logits.argmax(-1) == labels) for logits in (*parts.unbind(1), both)]).numpy()
@@ -188,45 +147,37 @@ def correct_rows(parts: Tensor, both: Tensor, labels: Tensor) -> np.ndarray:
 
 def compare_accuracies(right: np.ndarray) -> Parts:
     """Compare the accuracies of both parts, given which rows they get right: see `correct_rows`."""
-    examples = {name: np.stack([row, np.ones_like(row)], -1) for name, row in zip(NAMES, right, strict=True)}
-    score = ClassificationScores.headline()
-    higher = ClassificationScores.higher_is_better()
-    return compare_parts(score, higher, examples, lambda sums: sums[..., 0] / sums[..., 1])
+    sums = [torch.from_numpy(np.stack([row, np.ones_like(row)], -1)) for row in right]
+    return ratio_of_sums(ClassificationScores, ClassificationScores.headline(), sums)
 
 
 def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
-    """Factors of the logits of parts, `(k,)` float32, at least 0.
+    """Factors of the logits of parts, `(n, k, c)`, for class numbers, `(n,)`: see `mixing.best_scales`."""
+    return mixing.best_scales(parts, labels, _cross_entropies, _correct)
 
-    They have the lowest cross-entropy on the validation split. A penalty on what the others add pulls them towards
-    the first part alone, so that confidence alone does not raise the scale of others. Where the sum would get fewer
-    rows right than the first part, by more than chance does, that counts alone.
 
-    Args:
-        parts: `(n, k, c)` logits of each part, such as the wide and the deep one.
-        labels: `(n,)` class numbers.
-    """
-    logits, alone = parts.double(), torch.eye(1, parts.shape[1], dtype=torch.float64)[0]
-    scales = alone.clone().requires_grad_()
-    # How far two classes' logits are apart. A part that is hardly sure of anything is not to be blown up.
-    apart = (2 * logits[:, 1:].var(-1)).mean(0).sqrt().clamp_min(1)
-    units = torch.cat([torch.ones(1, dtype=torch.float64), apart])
-    optimizer = torch.optim.LBFGS([scales], max_iter=100, line_search_fn="strong_wolfe")
+def _cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
+    return cross_entropy(logits, labels, reduction="none")
 
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        found = cross_entropy((scales[:, None] * logits).sum(1), labels, reduction="sum")
-        found = found + _PRIOR * (units * (scales - alone)).square().sum()
-        found.backward()
-        return found
 
-    with torch.enable_grad():
-        optimizer.step(loss)
-    # A part that speaks against itself has nothing to say.
-    both = scales.detach().clamp_min(0)
-    counting, summed = ((each[:, None] * logits).sum(1).argmax(-1) == labels for each in (alone, both))
-    lost, won = int((counting & ~summed).sum()), int((summed & ~counting).sum())
-    # Were both alike, the difference would have the variance lost + won (McNemar 1947).
-    return (alone if lost - won > 2 * (lost + won) ** 0.5 else both).float()
+def _correct(logits: Tensor, labels: Tensor) -> Tensor:
+    return logits.argmax(-1) == labels
+
+
+class ClassTrainer(WideTrainer[ClassificationScores]):
+    """A `WideTrainer` of one class for each row."""
+
+    @staticmethod
+    def losses(logits: Tensor, labels: Tensor, config: LongspanConfig) -> Tensor:
+        return _cross_entropies(logits, labels)
+
+    @staticmethod
+    def points(logits: Tensor, labels: Tensor, config: LongspanConfig) -> Tensor:
+        return _correct(logits, labels)
+
+    @staticmethod
+    def compare(parts: Tensor, both: Tensor, labels: Tensor, config: LongspanConfig) -> Parts:
+        return compare_accuracies(correct_rows(parts, both, labels))
 
 
 class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
@@ -234,7 +185,7 @@ class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
 
     scores = ClassificationScores
     prediction = ClassPrediction
-    trainer_class = WideTrainer
+    trainer_class = ClassTrainer
     model_class = LongspanForSequenceClassification
     unused = ExampleTask.unused | {"wide", "wide_buckets", "wide_characters"}
     stratify = "label"
@@ -255,14 +206,6 @@ class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
 
     def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> ClassificationScores:
         return classification_scores(logits, targets, labels(config))
-
-    def logits(self, run: Run, targets: Tensor, outputs: Callable[[str], Tensor]) -> tuple[Tensor, dict[str, Any]]:
-        wide = getattr(run.model, "wide", None)
-        if wide is None:
-            return super().logits(run, targets, outputs)
-        parts = outputs("parts")
-        both = mixture(wide, parts)
-        return both, {"parts": compare_accuracies(correct_rows(parts, both, targets)).to_dict()}
 
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> ClassPrediction:
         return ClassPrediction.of(where, labels(config), logits.softmax(-1).tolist())

@@ -41,6 +41,7 @@ from longspan.results.scores import S
 from longspan.tasks.base.case import Case, Target, no_place
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, read_row
 from longspan.tasks.base.mistakes import Errors
+from longspan.tasks.base.mixing import WideTrainer, in_units, mixture
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Counted, D, P, Prepared, Recipe, Run
 from longspan.training.encoder_outputs import EncoderOutputs
@@ -233,7 +234,7 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
     #: The sequences that its models read, whose positions are explained.
     reads: ClassVar[Sequence[InputSequence]] = (InputSequence(),)
     #: Trainer of its models.
-    trainer_class = LengthTrainer
+    trainer_class: ClassVar[type[LengthTrainer]] = LengthTrainer
     #: Data of training where `data.augmentation` changes examples; None where a task's data have none.
     augmented_class: ClassVar[type[AugmentedExamples] | None] = None
 
@@ -271,7 +272,12 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
             targets: The right answers, (n, ...).
             outputs: Computes the model's outputs of a name, such as "logits", for all of the examples.
         """
-        return outputs(self.output), {}
+        wide, config = getattr(run.model, "wide", None), run.model.config
+        if wide is None or not issubclass(self.trainer_class, WideTrainer):
+            return outputs(self.output), {}
+        parts = outputs("parts")
+        both = mixture(wide, parts)
+        return in_units(both, config), {"parts": self.trainer_class.compare(parts, both, targets, config).to_dict()}
 
     def draw(self, scores: S, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path) -> None:
         """Draw pictures of scores, and of the outputs and targets they are of, into `folder`; by default none.

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from datasets import Dataset, Value
 from torch import Tensor
 
@@ -19,13 +20,16 @@ from longspan.report import number, scores_table, table
 from longspan.report.card import Hub
 from longspan.report.pictures import needs_matplotlib, save
 from longspan.results import Evaluation, Prediction
+from longspan.results.parts import Parts
 from longspan.results.predictions import NumberPrediction
 from longspan.tasks.base.case import Target, number_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Errors, number_errors
-from longspan.tasks.base.task import Baseline, Task, baselines_in
+from longspan.tasks.base.mixing import WideTrainer, in_units, ratio_of_sums
+from longspan.tasks.base.task import Baseline, Counts, Task, baselines_in
 from longspan.tasks.document_regression import baselines
+from longspan.tasks.document_regression.baselines.ngrams import Ngrams
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
 from longspan.training.lengths import targets
@@ -34,6 +38,30 @@ from longspan.training.lengths import targets
 #: show.
 SMALLEST_SPREAD = 1e-5
 _NEAR_IGNORED = np.nextafter(np.float32(IGNORED), np.float32(0))
+
+
+class NumberTrainer(WideTrainer[RegressionScores]):
+    """A `WideTrainer` of numbers; the outputs of parts have mean 0 and variance 1 over the training documents."""
+
+    @staticmethod
+    def losses(logits: Tensor, labels: Tensor, config: LongspanConfig) -> Tensor:
+        # The variance is that of a prediction of the mean, the largest there is.
+        return (logits[:, 0] - _standardised(labels, config)).square() / 2
+
+    @staticmethod
+    def points(logits: Tensor, labels: Tensor, config: LongspanConfig) -> Tensor:
+        return -(logits[:, 0] - _standardised(labels, config)).abs()
+
+    @staticmethod
+    def compare(parts: Tensor, both: Tensor, labels: Tensor, config: LongspanConfig) -> Parts:
+        numbers = (in_units(logits, config)[:, 0] for logits in (*parts.unbind(1), both))
+        errors = [(found - labels).abs().double() for found in numbers]
+        sums = [torch.stack([each, torch.ones_like(each)], 1) for each in errors]
+        return ratio_of_sums(RegressionScores, RegressionScores.headline(), sums)
+
+
+def _standardised(labels: Tensor, config: LongspanConfig) -> Tensor:
+    return (labels.double() - config.head.target_mean) / config.head.target_scale
 
 
 class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
@@ -50,7 +78,8 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
     scores = RegressionScores
     prediction = NumberPrediction
     model_class = LongspanForSequenceClassification
-    unused = DocumentTask.unused | {"wide", "wide_buckets", "wide_characters", "label_smoothing"}
+    unused = DocumentTask.unused | {"label_smoothing"}
+    trainer_class = NumberTrainer
     facts: ClassVar[Facts] = {
         **DocumentTask.facts,
         "mean": ("mean", number),
@@ -122,6 +151,9 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
 
     def baselines(self) -> Mapping[str, type[Baseline[RegressionScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[RegressionScores]]:
+        return Ngrams
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         scores, split = evaluation.scores, evaluation.split

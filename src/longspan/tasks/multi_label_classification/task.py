@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from datasets import Dataset
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from longspan.data.batches.encoding import truncation_table
 from longspan.data.columns.kept import Carried, class_flags
@@ -21,13 +23,16 @@ from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub
 from longspan.report.pictures import needs_matplotlib, save, shortened
 from longspan.results import Evaluation, Prediction
+from longspan.results.parts import Parts
 from longspan.results.predictions import MultiLabelPrediction
 from longspan.tasks.base.case import Target, label_asked
 from longspan.tasks.base.documents import DocumentTask
 from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Errors, flag_errors
-from longspan.tasks.base.task import Baseline, Task, baselines_in
+from longspan.tasks.base.mixing import WideTrainer, ratio_of_sums
+from longspan.tasks.base.task import Baseline, Counts, Task, baselines_in
 from longspan.tasks.multi_label_classification import baselines
+from longspan.tasks.multi_label_classification.baselines.ngrams import Ngrams
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import (
     MultiLabelScores,
@@ -36,26 +41,48 @@ from longspan.tasks.multi_label_classification.scores import (
     precision_recall,
     probabilities,
 )
-from longspan.training.lengths import LengthTrainer, targets
+from longspan.training.lengths import targets
 
 
-class ThresholdTrainer(LengthTrainer[MultiLabelScores]):
-    """A `LengthTrainer` that chooses the thresholds of a model whenever it scores the validation split.
+class ThresholdTrainer(WideTrainer[MultiLabelScores]):
+    """A `WideTrainer` that chooses the thresholds of a model whenever it scores the validation split.
 
     They are chosen before a checkpoint is saved, so each one has its own. No other split changes them.
     """
 
-    def score(self, dataset: Dataset) -> MultiLabelScores:
-        if dataset is not self.eval_dataset:
-            return super().score(dataset)
-        logits, wanted = self.outputs(dataset), targets(dataset)
-        self.model.config.head.thresholds = best_thresholds(logits, wanted)
-        return self.measure(logits, wanted)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._part_thresholds: dict[int, list[list[float]]] = {}
+
+    @staticmethod
+    def losses(logits: Tensor, labels: Tensor, config: LongspanConfig) -> Tensor:
+        return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").sum(1)
+
+    @staticmethod
+    def points(logits: Tensor, labels: Tensor, config: LongspanConfig) -> Tensor:
+        return ((logits > 0) == (labels > 0.5)).double().mean(1)
+
+    @staticmethod
+    def compare(parts: Tensor, both: Tensor, labels: Tensor, config: LongspanConfig) -> Parts:
+        alone = config.head.part_thresholds or [[0.5] * config.num_labels] * 2
+        truth, sums = labels > 0.5, []
+        for logits, least in zip((*parts.unbind(1), both), (*alone, thresholds(config)), strict=True):
+            given = probabilities(logits) >= torch.tensor(least, dtype=torch.float64)
+            sums.append(torch.stack([2 * (given & truth).sum(1), given.sum(1) + truth.sum(1)], 1))
+        return ratio_of_sums(MultiLabelScores, "micro_f1", sums)
+
+    def decide(self, parts: Tensor | None, logits: Tensor, labels: Tensor) -> None:
+        head = self.model.config.head
+        head.thresholds = best_thresholds(logits, labels)
+        if parts is not None:
+            alone = [best_thresholds(each, labels) for each in parts.unbind(1)]
+            head.part_thresholds = self._part_thresholds[self.scored_step()] = alone
 
     def validation_scores(self) -> MultiLabelScores:
-        scores = super().validation_scores()
+        scores, head = super().validation_scores(), self.model.config.head
         # Those of the epoch that was kept, whose weights came back without them.
-        self.model.config.head.thresholds = [row["threshold"] for row in scores.per_label.values()]
+        head.thresholds = [row["threshold"] for row in scores.per_label.values()]
+        head.part_thresholds = self._part_thresholds.get(self.kept_step())
         return scores
 
 
@@ -69,7 +96,7 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
     scores = MultiLabelScores
     prediction = MultiLabelPrediction
     model_class = LongspanForSequenceClassification
-    unused = DocumentTask.unused | {"wide", "wide_buckets", "wide_characters", "label_smoothing"}
+    unused = DocumentTask.unused | {"label_smoothing"}
     trainer_class = ThresholdTrainer
     facts: ClassVar[Facts] = {
         **DocumentTask.facts,
@@ -158,6 +185,9 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
 
     def baselines(self) -> Mapping[str, type[Baseline[MultiLabelScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[MultiLabelScores]]:
+        return Ngrams
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         scores, split = evaluation.scores, evaluation.split

@@ -40,10 +40,10 @@ from longspan.tasks.base.classes import (
     compare_accuracies,
     correct_rows,
     labels,
-    mixture,
 )
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
 from longspan.tasks.base.mistakes import class_errors, label_issues
+from longspan.tasks.base.mixing import mixture
 from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in, check_validation
 from longspan.tasks.node_classification import baselines
 from longspan.tasks.node_classification.baselines.linear import Linear

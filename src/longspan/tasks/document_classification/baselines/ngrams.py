@@ -1,88 +1,13 @@
 """Linear models over the n-grams of the model's own tokens, averaged: `Ngrams`."""
 
-from typing import Any
-
-import torch
-from datasets import Dataset
-from torch import Tensor
-from transformers import PreTrainedModel
-
-from longspan.data.text.processor import tokenizer_of
-from longspan.data.text.tokenization import ordinary_tokens
-from longspan.models.wide.classifier import Wide, spelled
-from longspan.tasks.base.classes import ClassificationScores, ClassTask
-from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe
-from longspan.tasks.document_classification.bags import batches
-from longspan.tasks.document_classification.fitting import Chosen, check_memory, few, fit_wide, table_size
-from longspan.training.lengths import targets
+from longspan.tasks.base.classes import ClassificationScores
+from longspan.tasks.base.ngrams.counts import NgramCounts
 
 
-class Ngrams(Counts[ClassificationScores]):
+class Ngrams(NgramCounts[ClassificationScores]):
     """Linear models over n-grams of the recipe's tokens, averaged: naive-Bayes and TF-IDF weights.
 
     Documents are cut to `data.max_length`, as for a model. With `model.wide`, models contain it (`Wide`).
 
-    Source: Wang and Manning 2012, https://aclanthology.org/P12-2018, in part (`document_classification.fitting`).
+    Source: Wang and Manning 2012, https://aclanthology.org/P12-2018, in part (`longspan.tasks.base.ngrams.fitting`).
     """
-
-    def count(self, recipe: Recipe, prepared: Prepared) -> Counted:
-        wide, _ = _fitted(recipe, prepared)
-        settings = {"wide_buckets": wide.buckets, "wide_characters": wide.spelling is not None}
-
-        def enter(model: PreTrainedModel) -> None:
-            model.wide.load_state_dict(wide.state_dict())
-            # Only training needs them, so they are not saved.
-            model.wide.held_out = wide.held_out
-
-        return Counted(settings, enter)
-
-    def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
-        task = recipe.task
-        assert isinstance(task, ClassTask)
-        prepared = task.prepare(recipe)
-        wide, chosen = _fitted(recipe, prepared)
-        config = task.configure(recipe.model, prepared.config)
-        scores = {
-            name: task.score(_logits(wide, split), targets(split), config)
-            for name, split in prepared.splits.items()
-            if name != "train"
-        }
-        weights = (wide.weight, wide.tfidf_weight, wide.bias)
-        return Fitted(scores, _regressions(chosen), sum(int(table.count_nonzero()) for table in weights))
-
-
-def _fitted(recipe: Recipe, prepared: Prepared) -> tuple[Wide, Chosen]:
-    """Model fitted to the training split, and the choices made for it.
-
-    Raises:
-        UserError: The weights do not fit into memory.
-    """
-    training, classes = prepared.splits["train"], len(prepared.config["id2label"])
-    characters = recipe.model.get("wide_characters")
-    characters = few(training) if characters is None else characters
-    places = recipe.model.get("wide_buckets") or table_size(training, classes, characters)
-    check_memory(places, classes)
-    tokens = ordinary_tokens(tokenizer_of(prepared.processor))
-    wide = Wide(places, classes, len(tokens) if characters else None)
-    if wide.spelling is not None:
-        wide.spelling.copy_(spelled(tokens))
-    chosen = fit_wide(wide, training, prepared.config.get("class_weights"), prepared.splits.get("validation"))
-    return wide, chosen
-
-
-@torch.no_grad()
-def _logits(wide: Wide, documents: Dataset) -> Tensor:
-    """Return the logits of documents with the columns `input_ids` and `length`, (n, c)."""
-    found = torch.empty(len(documents), len(wide.bias))
-    for rows, ids, mask in batches(documents, "Scoring n-grams"):
-        found[torch.tensor(rows)] = wide(ids, mask)
-    return found
-
-
-def _regressions(chosen: Chosen) -> dict[str, Any]:
-    """Return the regressions in the mean, each with its share and its penalty."""
-    return {
-        kind.name(): f"{share:.2f} (penalty {penalty:g})"
-        for kind, penalty, share in zip(chosen.kinds, chosen.penalties, chosen.shares, strict=True)
-        if share
-    }

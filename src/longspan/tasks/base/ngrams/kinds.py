@@ -3,19 +3,23 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from longspan.ops.compiled import compiled
-from longspan.tasks.document_classification.bags import Bags
+from longspan.tasks.base.ngrams.bags import Bags
 
 #: Nats per document that a solution may be worse than the best one, and passes after which it is taken as it is: where
 #: documents are as alike as files with the same header, ten leave some thousandths, and fifty hardly less.
 GAP, PASSES = 1e-3, 10
 #: No class has a smaller part in α, so that its logarithm is finite.
 _LEAST = 1e-10
+#: Conjugate gradients stop at this share of the numbers' size, or after so many steps.
+_RESIDUAL, _GRADIENTS = 1e-3, 100
 #: Newton's steps for one document, how far one may go, and logits that are near enough.
 _STEPS, _FARTHEST, _NEAR = 30, 4.0, 1e-5
 
@@ -220,7 +224,7 @@ SPELLED = Kind((CHARACTERS,), False, _STRONG)
 
 @dataclass(frozen=True)
 class Counted:
-    """Training documents as bags, with their labels.
+    """Training documents of one class each as bags, with their labels.
 
     Attributes:
         bags: How often each document has each n-gram.
@@ -233,14 +237,163 @@ class Counted:
     labels: np.ndarray
     class_weights: np.ndarray
     tokens: np.ndarray
+    #: Whether there are regressions weighted by naive Bayes, which compares a class with the others.
+    bayes: ClassVar[bool] = True
 
-    def part(self, which: np.ndarray) -> "Counted":
+    def part(self, which: np.ndarray) -> Self:
         """The documents for which `which`, `(n,)`, is true."""
         return replace(self, bags=self.bags.part(which), labels=self.labels[which])
 
-    def per_class(self) -> np.ndarray:
-        """Number of documents of each class with each n-gram, `(size, c)` float64."""
+    def sums(self) -> np.ndarray:
+        """Sums over the documents with each n-gram, `(size, s)` float64: here, their number by class."""
         return self.bags.presence().totals(np.eye(len(self.class_weights))[self.labels])
+
+    def documents(self, sums: np.ndarray) -> np.ndarray:
+        """Number of documents with each n-gram, `(size,)`, by their `sums`."""
+        found: np.ndarray = sums.sum(1)
+        return found
+
+    def ratios(self, sums: np.ndarray) -> np.ndarray:
+        """How strongly n-grams indicate each output, `(size, c)` float32, by their `sums`."""
+        return log_ratios(sums)
+
+    def strata(self) -> np.ndarray:
+        """Numbers, `(n,)`, of which each fold has about the same."""
+        return self.labels
+
+    def constant(self) -> Tensor:
+        """Logits, `(c,)` float32, without n-grams."""
+        weights = self.class_weights
+        frequencies = torch.from_numpy(np.bincount(self.labels, weights[self.labels], len(weights)))
+        return (frequencies + 1).log().float()
+
+    def shift(self) -> Tensor:
+        """Shift of the logits, `(c,)` float32: see `class_shift`."""
+        weights = self.class_weights
+        return torch.from_numpy(class_shift(np.bincount(self.labels, weights[self.labels], len(weights)))).float()
+
+    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Losses, `(n,)`, of logits, `(n, c)`."""
+        return cross_entropy(logits, labels, reduction="none")
+
+    def importance(self, labels: Tensor) -> Tensor:
+        """Factors of the losses, `(n,)` float32."""
+        return torch.from_numpy(self.class_weights)[labels].float()
+
+    def solver(self, features: Bags, ratio: np.ndarray) -> "Solver":
+        """Regression over features, of weights that are multiples of `ratio`, `(size, c)`."""
+        return Regression(features, self.labels, self.class_weights, ratio)
+
+
+class CountedLabels(Counted):
+    """Documents with any number of labels each, `(n, c)` 0 or 1: a regression by label, with or without it."""
+
+    bayes = False
+
+    def sums(self) -> np.ndarray:
+        return self.bags.presence().totals(np.column_stack([self.labels, np.ones(len(self.labels))]))
+
+    def documents(self, sums: np.ndarray) -> np.ndarray:
+        return sums[:, -1]
+
+    def ratios(self, sums: np.ndarray) -> np.ndarray:
+        columns = (np.stack([having, sums[:, -1] - having], 1) for having in sums.T[:-1])
+        return np.stack([log_ratios(column)[:, 0] for column in columns], 1)
+
+    def strata(self) -> np.ndarray:
+        return self.labels.argmax(1)
+
+    def constant(self) -> Tensor:
+        having = torch.from_numpy(self.labels).double().sum(0)
+        return ((having + 1) / (len(self.labels) - having + 1)).log().float()
+
+    def shift(self) -> Tensor:
+        return torch.zeros(self.labels.shape[1])
+
+    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return binary_cross_entropy_with_logits(logits, labels.to(logits.dtype), reduction="none").sum(1)
+
+    def importance(self, labels: Tensor) -> Tensor:
+        return torch.ones(len(labels))
+
+    def solver(self, features: Bags, ratio: np.ndarray) -> "Solver":
+        return ByLabel(features, self.labels, ratio)
+
+
+class CountedNumbers(CountedLabels):
+    """Documents with a number each, `(n, 1)` with mean 0 and variance 1: ridge regression.
+
+    An n-gram indicates the mean number of the documents with it, and of one more document with 0.
+    """
+
+    def ratios(self, sums: np.ndarray) -> np.ndarray:
+        found: np.ndarray = (sums[:, :1] / (sums[:, 1:] + 1)).astype(np.float32)
+        return found
+
+    def strata(self) -> np.ndarray:
+        return self.labels[:, 0]
+
+    def constant(self) -> Tensor:
+        return torch.zeros(1)
+
+    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return (logits - labels).square().sum(1).float() / 2
+
+    def solver(self, features: Bags, ratio: np.ndarray) -> "Solver":
+        return Ridge(features, self.labels[:, 0])
+
+
+class Solver(Protocol):
+    """A regression that goes from strong penalties to weak ones."""
+
+    def solve(self, penalty: float) -> Linear:
+        """Return the solution for a penalty, at most the one before."""
+
+
+class ByLabel:
+    """A `Regression` of two classes for each label, `(n, c)` 0 or 1; the logits are the log-odds of having it."""
+
+    def __init__(self, documents: Bags, labels: np.ndarray, ratio: np.ndarray) -> None:
+        pairs = zip(labels.T.astype(int), ratio.T, strict=True)
+        self._labels = [Regression(documents, has, np.ones(2), np.stack([each, each], 1)) for has, each in pairs]
+
+    def solve(self, penalty: float) -> Linear:
+        found = [regression.solve(penalty) for regression in self._labels]
+        weights = np.stack([one.weights[:, 1] - one.weights[:, 0] for one in found], 1)
+        return Linear(weights, np.array([one.bias[1] - one.bias[0] for one in found]))
+
+
+class Ridge:
+    """Ridge regression of numbers y, `(n,)`: it minimises |X w + b - y|² + λ (|w|² + b²), w being X' a with
+    (X X' + 1 + λ) a = y, which conjugate gradients solve.
+    """
+
+    def __init__(self, documents: Bags, numbers: np.ndarray) -> None:
+        self._documents, self._numbers = documents, numbers.astype(np.float64)
+        self._solution = np.zeros(len(numbers))
+
+    def solve(self, penalty: float) -> Linear:
+        found = self._solution
+        left = self._numbers - self._product(found, penalty)
+        way, size = left.copy(), left @ left
+        enough = _RESIDUAL**2 * (self._numbers @ self._numbers)
+        for _ in range(_GRADIENTS):
+            if size <= enough:
+                break
+            product = self._product(way, penalty)
+            step = size / (way @ product)
+            found, left = found + step * way, left - step * product
+            before, size = size, left @ left
+            way = left + size / before * way
+        self._solution = found
+        return Linear(self._weights(found), np.array([found.sum()]))
+
+    def _weights(self, dual: np.ndarray) -> np.ndarray:
+        return self._documents.totals(dual[:, None]).astype(np.float32)
+
+    def _product(self, dual: np.ndarray, penalty: float) -> np.ndarray:
+        found: np.ndarray = self._documents.sums(self._weights(dual))[:, 0] + dual.sum() + penalty * dual
+        return found
 
 
 class Model:
@@ -248,10 +401,11 @@ class Model:
 
     def __init__(self, kind: Kind, documents: Counted) -> None:
         self._kind, self._wanted = kind, np.isin(documents.tokens, kind.sizes)
-        per_class = documents.per_class() * self._wanted[:, None]
-        self.idf = inverse_frequency(per_class.sum(1), len(documents.labels))
-        ratio = np.ones(per_class.shape, np.float32) if kind.tfidf else log_ratios(per_class)
-        self._regression = Regression(self.features(documents.bags), documents.labels, documents.class_weights, ratio)
+        sums = documents.sums() * self._wanted[:, None]
+        self.idf = inverse_frequency(documents.documents(sums), len(documents.labels))
+        ratio = documents.ratios(sums)
+        ratio = np.ones_like(ratio) if kind.tfidf else ratio
+        self._regression = documents.solver(self.features(documents.bags), ratio)
 
     def features(self, bags: Bags) -> Bags:
         """Return the amounts that count, of the n-grams that do."""

@@ -20,13 +20,12 @@ import torch
 from datasets import Dataset
 from datasets.utils import tqdm
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from longspan.errors import UserError
 from longspan.machine.memory import memory_limit
 from longspan.models.wide.classifier import FOLDS, LONGEST, Wide, fold_of, ngram_hashes
-from longspan.tasks.document_classification.bags import Bags, batches
-from longspan.tasks.document_classification.kinds import (
+from longspan.tasks.base.ngrams.bags import Bags, batches
+from longspan.tasks.base.ngrams.kinds import (
     BAYES,
     CHARACTERS,
     SPELLED,
@@ -34,10 +33,9 @@ from longspan.tasks.document_classification.kinds import (
     TFIDF_PAIRS,
     TFIDF_SPELLED,
     Counted,
+    CountedNumbers,
     Kind,
     Model,
-    class_shift,
-    log_ratios,
 )
 from longspan.training.lengths import targets
 
@@ -96,7 +94,12 @@ def check_memory(places: int, classes: int) -> None:
 
 
 def fit_wide(
-    wide: Wide, documents: Dataset, class_weights: Sequence[float] | None, validation: Dataset | None = None
+    wide: Wide,
+    documents: Dataset,
+    class_weights: Sequence[float] | None,
+    validation: Dataset | None = None,
+    kind: type[Counted] = Counted,
+    standard: tuple[float, float] = (0.0, 1.0),
 ) -> Chosen:
     """Fit the tables of a model's wide part to training documents, and return what was chosen for it.
 
@@ -107,18 +110,21 @@ def fit_wide(
         class_weights: `(c,)` what multiplies the loss of documents of each class; None is 1.
         validation: Such documents, which may be of other authors and topics: characters, which know these best, are
             left out where they predict them worse, by more than chance does.
+        kind: Whether documents have a class, labels or a number each.
+        standard: Mean and standard deviation of the training documents' numbers, for regression.
     """
-    labels = targets(documents).numpy()
     weights = np.ones(len(wide.bias)) if class_weights is None else np.array(class_weights)
     _give_places(wide, Bags.of(documents, wide.hashed, 2**31))
     found = Bags.of(documents, wide.counts, wide.buckets)
     bags, used = _numbered(found)
     tokens, folds = _tokens_and_folds(wide, documents)
-    counted = Counted(bags, labels, weights, tokens[used])
-    groups = [BAYES, (*TFIDF, TFIDF_PAIRS) if few(documents) else TFIDF]
-    if wide.spelling is not None:
-        groups = [BAYES, (*groups[1], TFIDF_SPELLED), (SPELLED,)]
-    shift = torch.from_numpy(class_shift(np.bincount(labels, weights[labels], len(weights)))).float()
+    labels = _labels(documents, kind, standard)
+    counted = kind(bags, labels.numpy(), weights, tokens[used])
+    vectors = (*TFIDF, TFIDF_PAIRS) if few(documents) else TFIDF
+    vectors = vectors if wide.spelling is None else (*vectors, TFIDF_SPELLED)
+    spelled = [] if wide.spelling is None else [(SPELLED,)]
+    groups: list[Sequence[Kind]] = [BAYES, vectors, *spelled] if counted.bayes else [vectors]
+    shift = counted.shift()
     # Compiled loops and sums do not hold the interpreter's lock.
     with (
         ThreadPoolExecutor(torch.get_num_threads()) as pool,
@@ -156,9 +162,9 @@ def fit_wide(
         chosen = choices[0]
         take(chosen)
         if len(choices) > 1 and validation is not None:
-            having = _losses(wide, validation, weights)
+            having = _losses(wide, validation, counted, standard)
             take(choices[1])
-            if _larger(having - _losses(wide, validation, weights)):
+            if _larger(having - _losses(wide, validation, counted, standard)):
                 chosen = choices[1]
             take(chosen)
     if not any(kind.spelled() and share for kind, share in zip(chosen.kinds, chosen.shares, strict=True)):
@@ -167,14 +173,23 @@ def fit_wide(
     return chosen
 
 
-def _losses(wide: Wide, documents: Dataset, class_weights: np.ndarray) -> Tensor:
+def _labels(documents: Dataset, kind: type[Counted], standard: tuple[float, float]) -> Tensor:
+    """Targets of documents as their kind has them."""
+    labels, (mean, scale) = targets(documents), standard
+    if kind is not CountedNumbers:
+        return labels
+    # Rounded, so that numbers in another unit, rounded there to float32, are the same.
+    return ((labels.double().unsqueeze(1) - mean) / scale).round(decimals=5)
+
+
+def _losses(wide: Wide, documents: Dataset, counted: Counted, standard: tuple[float, float]) -> Tensor:
     """Losses of predicting documents, (n,), of at most `ENOUGH`, evenly spread."""
     documents = documents.select(np.linspace(0, len(documents) - 1, min(len(documents), ENOUGH)).astype(int).tolist())
     # A document may be empty.
     rows = [(torch.tensor([ids or [0]]), torch.full((1, len(ids) or 1), bool(ids))) for ids in documents["input_ids"]]
     logits = torch.cat([wide(ids, mask) for ids, mask in rows])
-    weights = torch.from_numpy(class_weights).float()
-    return cross_entropy(logits, targets(documents), weights, reduction="none")
+    labels = _labels(documents, type(counted), standard)
+    return counted.losses(logits, labels) * counted.importance(labels)
 
 
 def _larger(differences: Tensor) -> bool:
@@ -212,12 +227,12 @@ def _fit_evidence(wide: Wide, documents: Counted, folds: np.ndarray, places: Ten
     """Set the log-count ratios of all training documents, and those without each fold."""
     # Evidence is of tokens.
     of_tokens = (documents.tokens != CHARACTERS)[:, None]
-    per_class = documents.per_class() * of_tokens
-    wide.ratio[places] = torch.from_numpy(log_ratios(per_class))
+    sums = documents.sums() * of_tokens
+    wide.ratio[places] = torch.from_numpy(documents.ratios(sums))
     held_out = torch.zeros(FOLDS, *wide.ratio.shape, dtype=torch.float16)
     for fold in range(FOLDS):
-        rest = per_class - documents.part(folds == fold).per_class() * of_tokens
-        held_out[fold, places] = torch.from_numpy(log_ratios(rest)).half()
+        rest = sums - documents.part(folds == fold).sums() * of_tokens
+        held_out[fold, places] = torch.from_numpy(documents.ratios(rest)).half()
     wide.held_out = held_out
 
 
@@ -247,18 +262,19 @@ def _choose(
     labels = documents.labels
     # Documents come class by class, so that consecutive ones are spread over the folds; and the same ones each time.
     fold = np.empty(len(labels), np.int64)
-    fold[np.lexsort((np.random.default_rng(0).random(len(labels)), labels))] = np.arange(len(labels)) % FOLDS
+    fold[np.lexsort((np.random.default_rng(0).random(len(labels)), documents.strata()))] = (
+        np.arange(len(labels)) % FOLDS
+    )
     # Copies of a document held out would tell its label.
     fold = fold[documents.bags.first_copies()]
     tried = [number for number in range(FOLDS) if number * len(labels) / FOLDS < ENOUGH and (fold == number).any()]
     truth = torch.from_numpy(np.concatenate([labels[fold == number] for number in tried]))
-    importance = torch.from_numpy(documents.class_weights)[truth].float()
+    importance = documents.importance(truth)
 
     def loss(logits: Tensor) -> float:
-        return float(cross_entropy(logits, truth, reduction="none") @ importance)
+        return float(documents.losses(logits, truth) @ importance)
 
-    frequencies = torch.from_numpy(np.bincount(labels, documents.class_weights[labels], len(documents.class_weights)))
-    nothing = loss((frequencies + 1).log().float().expand(len(truth), -1))
+    nothing = loss(documents.constant().expand(len(truth), -1))
 
     def best(kind: Kind) -> tuple[float, Tensor]:
         """Return the penalty with the lowest loss on the way, and the logits there."""

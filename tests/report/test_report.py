@@ -6,6 +6,7 @@ import sys
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 from huggingface_hub import ModelCard, metadata_eval_result
 
@@ -13,6 +14,7 @@ from longspan import mixers, recipes, report
 from longspan.report.card import card_template, model_card
 from longspan.report.comparison import comparison_summary
 from longspan.results import ComparedRun, Comparison, Evaluation, MixerSummary, Spread, TrainingResult
+from longspan.results.parts import NAMES, compare_parts
 from longspan.tasks.base.classes import ClassificationScores
 
 SCORES = ClassificationScores(
@@ -94,6 +96,21 @@ def test_the_training_summary_tells_what_was_cut() -> None:
     text = report.training_summary(RESULT, recipes.load("imdb").task.data_table(RESULT.data))
     for part in ("1,200", "7", "80", "0.890", "41,234 tokens/s", "300 MiB", "2 h 1 min", RESULT.folder):
         assert part in text
+
+
+def test_the_training_summary_compares_counts_and_network() -> None:
+    right = np.array([[1, 1], [1, 1], [0, 1]])
+    parts = dict.fromkeys(NAMES, right)
+    found = compare_parts(
+        "accuracy", True, {**parts, "network": right[::-1] * [0, 1]}, lambda sums: sums[..., 0] / sums[..., 1]
+    )
+    for key, split in (("parts", "validation"), ("test_parts", "test")):
+        text = report.training_summary(dataclasses.replace(RESULT, details={key: found.to_dict()}), "")
+        assert (
+            f"Parts on the {split} split: The count-based part alone gives the same results (accuracy 0.667); the "
+            "network adds nothing on these data.\n" in text
+        )
+    assert "Parts" not in report.training_summary(RESULT, "")
 
 
 def test_the_model_card_is_one_the_hub_reads() -> None:

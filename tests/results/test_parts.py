@@ -87,7 +87,7 @@ def test_a_part_that_changes_nothing_is_told_from_a_tie_by_chance():
     assert low < 0 < high
     assert not tie.equals_both("counts")
     assert same.best() == tie.best() == "both"
-    assert "The counts alone decide" in describe_parts(same, "accuracy", short)
+    assert "The count-based part alone gives the same results" in describe_parts(same, "accuracy", short)
     assert "not significant" in describe_parts(tie, "accuracy", short)
 
 
@@ -171,12 +171,13 @@ def test_the_mean_of_seeds():
         (
             parts_of((0.438, 0.4, 0.438), ((0, 0), (-0.01, 0.1))),
             "accuracy",
-            "The counts alone decide: the network changes no result (accuracy 0.438).",
+            "The count-based part alone gives the same results (accuracy 0.438); the network adds nothing on these "
+            "data.",
         ),
         (
             parts_of((0.2, 0.4, 0.4), ((0.1, 0.3), (0, 0))),
             "accuracy",
-            "The network alone decides: the counts change no result (accuracy 0.400).",
+            "The network alone gives the same results (accuracy 0.400); the counts add nothing on these data.",
         ),
         (
             parts_of((1.0, 1.0, 1.0), ((0, 0), (0, 0))),

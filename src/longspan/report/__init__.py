@@ -12,6 +12,7 @@ from longspan.machine.printing import markdown_cell, printable
 from longspan.mixers import Description
 from longspan.report.wrapping import WIDTH, fitted
 from longspan.results import Spread, TrainingResult
+from longspan.results.parts import Parts, describe_parts
 from longspan.results.scores import Scores
 
 SPLITS = ("validation", "test")
@@ -104,8 +105,8 @@ def training_summary(
     ended = [f"training {told}"] if (told := stopped(result)) else []
     given = shlex.join([result.folder, "FILE" if example is None else example, *flags])
     following = f"next:\n  longspan evaluate {shlex.join([result.folder, *flags])}\n  longspan predict {given}"
-    chosen = [sentence] if (sentence := selection(result)) else []
-    parts = [data_table, scores_table(result.scores), *ended, *chosen, cost, f"run folder: {result.folder}", following]
+    notes = [sentence for sentence in (parts_sentence(result), selection(result)) if sentence]
+    parts = [data_table, scores_table(result.scores), *ended, *notes, cost, f"run folder: {result.folder}", following]
     return "\n\n".join(parts)
 
 
@@ -120,6 +121,16 @@ def stopped(result: TrainingResult) -> str:
     if result.stopped == "early":
         return f"stopped early after {place}, as validation scores no longer improved{kept}"
     return f"was interrupted after {place} and finished with its last checkpoint{kept}"
+
+
+def parts_sentence(result: TrainingResult) -> str:
+    """Compare counts and network of a model on the last split that was scored; "" for a model of one part."""
+    for name, split in (("test_parts", "test"), ("parts", "validation")):
+        if result.details.get(name):
+            found = Parts.from_dict(result.details[name])
+            word = result.scores[split].shown().get(found.score, found.score)
+            return f"Parts on the {split} split: {describe_parts(found, word, number)}"
+    return ""
 
 
 def selection(result: TrainingResult) -> str:

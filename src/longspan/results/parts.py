@@ -156,12 +156,13 @@ def describe_parts(parts: Parts, word: str, number: Callable[[float], str]) -> s
     """
     same = [part for part in (COUNTS, NETWORK) if parts.equals_both(part)]
     value = f"{word} {number(parts.values[BOTH])}"
+    alone = f"gives the same results ({value})"
     if len(same) == 2:
         return f"The counts and the network give the same results ({value})."
     if same:
         if same[0] == COUNTS:
-            return f"The counts alone decide: the network changes no result ({value})."
-        return f"The network alone decides: the counts change no result ({value})."
+            return f"The count-based part alone {alone}; the network adds nothing on these data."
+        return f"The network alone {alone}; the counts add nothing on these data."
     best, better = parts.best(), parts.best_alone()
     gain, (low, high) = parts.gain(better), parts.gains[better]
     if best == BOTH:

@@ -20,7 +20,8 @@ from longspan import tasks
 from longspan.cli import arena, benching, flags
 from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, nearest, sentence_of, suggestion
-from longspan.machine import imports
+from longspan.machine import busy, imports
+from longspan.machine.limits import limit_threads
 from longspan.machine.printing import printable
 from longspan.machine.session import paused_collector, quieten_transformers, use_fastest_exact_products
 from longspan.options import add_flags, names
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 def run() -> None:
     """Run the command line and end the process with its exit code."""
-    code = main()
+    limit_threads()
+    with busy.watch():
+        code = main()
     if "LOCAL_RANK" in os.environ:
         # One of several processes, whose connections have threads that may outlive the interpreter: it would abort.
         sys.stdout.flush()

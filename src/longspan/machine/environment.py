@@ -1,12 +1,13 @@
 """The environment of a result: software, hardware and the commit of the code."""
 
-import os
 import platform
 import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from longspan.machine.limits import cores
 
 _PACKAGES = ("longspan", "torch", "transformers", "datasets", "tokenizers", "accelerate", "numpy")
 
@@ -23,7 +24,7 @@ def environment() -> dict[str, Any]:
         # The instructions that PyTorch uses, which may be fewer than the processor has.
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "float32_matmul_precision": _matmul_precision(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "commit": _commit(),
@@ -75,8 +76,3 @@ def _commit() -> str | None:
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def cores() -> int:
-    """Return the number of cores this process may use: in a container, fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,10 +6,11 @@ import gc
 import resource
 import sys
 import threading
-from pathlib import Path
 
 import psutil
 import torch
+
+from longspan.machine.limits import group_folders
 
 _EVERY = 0.003
 """Seconds between two readings of memory."""
@@ -104,20 +105,9 @@ def return_freed() -> None:
 
 def _group_limits() -> list[int]:
     """Limits of the control groups that this process is in: both versions, none without a limit."""
-    root, found = Path("/sys/fs/cgroup"), []
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        _, kinds, path = line.split(":", 2)
-        if kinds and "memory" not in kinds.split(","):
-            continue
-        top, file = (root / "memory", "memory.limit_in_bytes") if kinds else (root, "memory.max")
-        here = top / path.lstrip("/")
-        # In a container, the path is that of the host, and the root is the container's own.
-        for folder in [top, *(each for each in (here, *here.parents) if each.is_relative_to(top))]:
-            with contextlib.suppress(OSError, ValueError):
-                # "max" is no number.
-                found.append(int((folder / file).read_text()))
+    found = []
+    for version, folder in group_folders("memory"):
+        with contextlib.suppress(OSError, ValueError):
+            # "max" is no number.
+            found.append(int((folder / ("memory.limit_in_bytes" if version == 1 else "memory.max")).read_text()))
     return found

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from longspan.machine.limits import cores
+
 _pool: ThreadPoolExecutor | None = None
 
 
@@ -34,7 +36,7 @@ def in_slices(kernel: Callable[..., None], arguments: tuple[Any, ...], units: in
 def _workers() -> ThreadPoolExecutor:
     global _pool
     if _pool is None:
-        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="longspan")
+        _pool = ThreadPoolExecutor(cores(), thread_name_prefix="longspan")
     return _pool
 
 

@@ -16,7 +16,7 @@ from longspan.data.columns.kept import Carried
 from longspan.data.fingerprints import fingerprint
 from longspan.data.processor import Processor, Unreadable
 from longspan.data.sources.files.full_disk import needing_room
-from longspan.machine.environment import cores
+from longspan.machine.limits import cores
 
 #: The columns with the lengths of the `measured` streams.
 LENGTHS = ("length", "second_length")

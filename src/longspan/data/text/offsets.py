@@ -16,7 +16,7 @@ from longspan.data.text.tokenization import backend_of, kept_lookup, lowers, spe
 from longspan.data.text.truncation import room_for, shares
 from longspan.data.text.word_lookup import keeps_offsets
 from longspan.errors import UserError
-from longspan.machine.environment import cores
+from longspan.machine.limits import cores
 
 
 def tokens_with_offsets(

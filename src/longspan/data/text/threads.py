@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from tokenizers import Tokenizer
 
-from longspan.machine.environment import cores
+from longspan.machine.limits import cores
 
 _PIECE = 20_000
 """Characters that a thread encodes at a time: enough to keep it busy, few enough to give all threads work."""

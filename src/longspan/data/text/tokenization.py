@@ -25,7 +25,7 @@ from longspan.data.text.tokenizer_training import END, MASK, PAD, UNKNOWN, learn
 from longspan.data.text.truncation import special_ids, truncated
 from longspan.data.text.word_lookup import WordLookup, lookup_for
 from longspan.errors import UserError, suggestion
-from longspan.machine.environment import cores
+from longspan.machine.limits import cores
 
 TOKENS_VERSION = 2
 """Increase this when the same documents give different tokens, so that outdated caches are not used."""

@@ -27,7 +27,7 @@ EVERY, MOST_COST = 0.1, 0.01
 BUSY, QUIET = 0.2, 10
 """Seconds of waiting per second on a busy machine, and the number of shorter waits in a row until it counts as idle."""
 
-NOTED_SECONDS, NOTED_SHARE = 10.0, 0.3
+NOTED_SECONDS, NOTED_SHARE = 30.0, 0.3
 """The user is told when threads waited for this share of so many seconds."""
 
 POLICIES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")

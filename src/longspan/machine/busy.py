@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from longspan.machine.limits import cores
+from longspan.machine.printing import note
 
 EVERY, MOST_COST = 0.1, 0.01
 """Seconds between two readings, and the share of time that readings may take: with many threads they become rarer."""
@@ -112,8 +113,7 @@ def _watch(ended: threading.Event) -> None:
         idle_threads.lend(load.busy)
         if load.noted and not told:
             told = True
-            note = "this machine is busy: other programs take cores from this one, and it takes longer."
-            print(f"longspan: {note}", file=sys.stderr)
+            note("this machine is busy: other programs take cores from this one, and it takes longer")
     idle_threads.lend(False)
 
 

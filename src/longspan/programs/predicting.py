@@ -17,7 +17,7 @@ from longspan.data.sources.in_memory import rows_of
 from longspan.data.sources.paths import read_paths
 from longspan.data.text.truncation import special_ids, truncated
 from longspan.errors import UserError
-from longspan.machine.environment import cores
+from longspan.machine.limits import cores
 from longspan.options import check_type, coerce, hints, make
 from longspan.results import Prediction
 from longspan.results.outputs import json_object

@@ -57,7 +57,13 @@ class LongspanConfig(PreTrainedConfig):
         "num_heads": "heads",
         "d_ff": "feed_forward_dim",
     }
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "losses", "user_vectors", "history_weights"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = [
+        "past_key_values",
+        "cache",
+        "losses",
+        "user_vectors",
+        "history_weights",
+    ]
 
     embeddings: Any = option(
         None,

@@ -1,5 +1,6 @@
 """transformers' `generate` with the states of mixers as its cache, assisted decoding included."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from typing_extensions import override
 from longspan.errors import UserError
 from longspan.models.backbone import Backbone
 from longspan.models.model import LongspanModel
-from longspan.models.states import MixerStates
+from longspan.models.states import CACHE, MixerStates
 
 #: State of `generate` for the sources.
 _SOURCE = ("encoder_outputs", "attention_mask", "source_ids")
@@ -24,6 +25,24 @@ class LongspanGenerationMixin(GenerationMixin):
     With an `assistant_model` or `prompt_lookup_num_tokens`, states are used whose last positions can be taken back
     (`RewindableStates`): what is generated is the same as without. UserError is raised where it would not be.
     """
+
+    def generate(self, *arguments: Any, past_key_values: MixerStates | None = None, **options: Any) -> Any:
+        """Generate tokens; see transformers. `past_key_values` are states to continue from, whatever it calls them."""
+        if past_key_values is not None:
+            options[CACHE] = past_key_values
+        return super().generate(*arguments, **options)
+
+    def prepare_inputs_for_generation(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """Return the arguments of `forward` for the next tokens; see transformers."""
+        prepared: dict[str, Any] = super().prepare_inputs_for_generation(*arguments, **options)
+        if CACHE in prepared:
+            prepared["past_key_values"] = prepared.pop(CACHE)
+        return prepared
+
+    # transformers looks there for arguments that it may give.
+    prepare_inputs_for_generation.__signature__ = inspect.signature(  # type: ignore[attr-defined]
+        GenerationMixin.prepare_inputs_for_generation
+    )
 
     @classmethod
     @override
@@ -46,14 +65,14 @@ class LongspanGenerationMixin(GenerationMixin):
         assisted = generation_mode == GenerationMode.ASSISTED_GENERATION
         if not (assisted or generation_config.is_assistant) or generation_config.use_cache is False:
             return
-        states = model_kwargs.get("past_key_values")
+        states = model_kwargs.get(CACHE)
         if assisted:
             _check_assisted(generation_config, self._backbone, states, max_cache_length)
         if states is None:
             states = self._first_states(model_kwargs, batch_size)
         if not isinstance(states, RewindableStates):
             states = RewindableStates(states, self._backbone)
-        model_kwargs["past_key_values"] = states
+        model_kwargs[CACHE] = states
 
     @property
     def _backbone(self) -> Backbone:
@@ -86,11 +105,17 @@ class SourceGenerationMixin(LongspanGenerationMixin):
     read_source: Callable[[Tensor, Tensor | None, Tensor | None], MixerStates]
 
     def prepare_inputs_for_generation(
-        self, input_ids: Tensor, *, source_ids: Tensor | None = None, **kwargs: Any
+        self,
+        input_ids: Tensor,
+        *,
+        source_ids: Tensor | None = None,
+        cache: MixerStates | None = None,
+        **kwargs: Any,
     ) -> dict[str, Any]:
         """Return the arguments of `forward` for the next tokens; see transformers."""
-        prepared: dict[str, Any] = super().prepare_inputs_for_generation(input_ids, **kwargs)
-        return {**prepared, "input_ids": source_ids}
+        if cache is not None:
+            kwargs[CACHE] = cache
+        return {**super().prepare_inputs_for_generation(input_ids, **kwargs), "input_ids": source_ids}
 
     @override
     def _prepare_model_inputs(
@@ -128,11 +153,11 @@ class SourceGenerationMixin(LongspanGenerationMixin):
             generation_config, model_kwargs, generation_mode, batch_size, max_cache_length
         )
         beams = max(generation_config.num_beams, generation_config.num_return_sequences)
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
+        if model_kwargs.get(CACHE) is None and generation_config.use_cache is not False:
             states = self._first_states(model_kwargs, batch_size)
             if beams > 1:
                 states.batch_repeat_interleave(beams)
-            model_kwargs["past_key_values"] = states
+            model_kwargs[CACHE] = states
         elif beams > 1:
             sources = {name: model_kwargs.pop(name) for name in _SOURCE if name in model_kwargs}
             _, expanded = super()._expand_inputs_for_generation(beams, True, **sources)
@@ -204,6 +229,7 @@ class RewindableStates(MixerStates):
     That serves every mixer, for the memory of up to three earlier states and a few vectors.
     """
 
+    is_croppable = True
     # None while the last piece, which a crop has shortened, is to be read again.
     _layers: tuple[Any, ...] | None
 

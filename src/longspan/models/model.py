@@ -27,7 +27,7 @@ from longspan.models.parts.short_convolution import ShortConvolution
 from longspan.models.parts.words import WordCharacters
 from longspan.models.publishing import put_card
 from longspan.models.settings import HeadSettings, arguments
-from longspan.models.states import MixerStates
+from longspan.models.states import CACHE, MixerStates
 from longspan.models.wide.base import WidePart
 from longspan.models.window_encoder import WindowEncoder
 from longspan.ops.dropout import Dropout
@@ -353,8 +353,8 @@ class LongspanModel(LongspanPreTrainedModel):
             after = None if use_cache is False else after
         return BaseModelOutputWithPast(
             last_hidden_state=x,
-            past_key_values=after,
             hidden_states=None if hidden_states is None else (*hidden_states, x),
+            **{CACHE: after},
         )
 
     def _main_input(self, streams: Mapping[str, Tensor | None], inputs_embeds: Tensor | None) -> Tensor:

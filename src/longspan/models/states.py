@@ -8,11 +8,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from longspan.errors import UserError
 from longspan.models.backbone import Backbone
 from longspan.models.parts.ngrams import NOTHING
 
+#: Name of states in outputs, and in `generate` of transformers, which calls them `cache` from 5.24 on.
+CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
 #: Prefix of the names of tensors of `MixerStates.history` in saved files.
 _HISTORY = "history."
 #: Likewise of `MixerStates.context`.
@@ -45,9 +48,10 @@ class MixerStates:
             for heads that keep nothing. What layers keep is in their states.
     """
 
-    # What transformers asks a cache before it compiles a step or takes one back in place.
+    # What transformers asks a cache before it compiles a step, takes one back in place, or gives only new tokens.
     is_compileable = False
     is_croppable = False
+    is_linear = (False,)
 
     def __init__(
         self,

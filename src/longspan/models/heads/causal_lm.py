@@ -27,7 +27,7 @@ from longspan.models.parts.losses import (
     positions_to_score,
 )
 from longspan.models.settings import HeadSettings, from_data
-from longspan.models.states import MixerStates
+from longspan.models.states import CACHE, MixerStates
 from longspan.models.wide.language import Mixture, MixtureInput
 from longspan.ops.pooling import accumulation_dtype
 from longspan.options import Range, option
@@ -203,7 +203,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             every = logits_to_keep if isinstance(logits_to_keep, int) else None
             losses = self._losses(hidden, logits if every == 0 else None, shift_labels)
         if self.wide is not None and not self.training:
-            known = self._mixture_reader(self.wide, hidden, input_ids, attention_mask, body.past_key_values, read)
+            known = self._mixture_reader(self.wide, hidden, input_ids, attention_mask, body.get(CACHE), read)
             places = torch.arange(hidden.shape[1], device=hidden.device)
             if logits is not None:
                 assert logits_to_keep is not None
@@ -219,11 +219,11 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
         return LongspanCausalLMOutput(
             loss=loss,
             logits=logits,
-            past_key_values=body.past_key_values,
             hidden_states=body.hidden_states,
             losses=losses,
             parts=parts,
             evidence=evidence,
+            **{CACHE: body.get(CACHE)},
         )
 
     def _mixture_reader(

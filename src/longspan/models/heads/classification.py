@@ -147,11 +147,16 @@ def _largest(x: Tensor, mask: Tensor | None) -> Tensor:
         # The largest is there as far as it counts, and else the next one: exact for a count of 0, too.
         values, places = x.topk(2, 1)
         largest, following = values.unbind(1)
-        share = mask.gather(1, places[:, 0]).clamp_max(1).to(x.dtype)
+        share = _at_most_one(mask.gather(1, places[:, 0])).to(x.dtype)
         largest = torch.where(following > -math.inf, following + share * (largest - following), largest)
     else:
         largest = x.max(1).values
     return largest.masked_fill(hidden.all(1), 0)
+
+
+def _at_most_one(counts: Tensor) -> Tensor:
+    """Counts up to 1, with the gradient 1 at 1, where they mostly are: that of `clamp` depends on PyTorch's release."""
+    return counts.masked_fill(counts > 1, 1)
 
 
 def _first(x: Tensor, mask: Tensor | None) -> Tensor:
@@ -163,7 +168,7 @@ def _first(x: Tensor, mask: Tensor | None) -> Tensor:
     if counting(mask):
         others = real.scatter(1, at.unsqueeze(1), 0)
         following = torch.where(others.any(1, keepdim=True), x[rows, others.argmax(1)], first)
-        first = following + mask[rows, at].clamp_max(1).unsqueeze(1).to(x.dtype) * (first - following)
+        first = following + _at_most_one(mask[rows, at]).unsqueeze(1).to(x.dtype) * (first - following)
     return first
 
 

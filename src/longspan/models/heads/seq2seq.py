@@ -28,7 +28,7 @@ from longspan.models.parts.losses import (
     uniform_losses,
 )
 from longspan.models.settings import DEEPEST, WIDEST, HeadSettings, from_data
-from longspan.models.states import MixerStates
+from longspan.models.states import CACHE, MixerStates
 from longspan.options import Range, option
 
 
@@ -316,10 +316,11 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
             output_hidden_states=output_hidden_states,
             **context,
         )
-        if body.past_key_values is not None and source is not None:
-            body.past_key_values.context = source._asdict()
+        after = body.get(CACHE)
+        if after is not None and source is not None:
+            after.context = source._asdict()
         found = self._predict(self.dropout(body.last_hidden_state), source, labels, logits_to_keep, num_items_in_batch)
-        found.past_key_values = body.past_key_values
+        setattr(found, CACHE, after)
         found.decoder_hidden_states = body.hidden_states
         found.encoder_last_hidden_state = encoded
         found.encoder_hidden_states = getattr(encoder_outputs, "hidden_states", None)

@@ -7,7 +7,7 @@ import torch
 from huggingface_hub.dataclasses import strict
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformers.modeling_outputs import TokenClassifierOutput
+from transformers.modeling_outputs import CausalLMOutputWithPast, TokenClassifierOutput
 from typing_extensions import override
 
 from longspan.errors import UserError
@@ -18,7 +18,7 @@ from longspan.models.parts.linear_chain import COUNTS_ALONE, LinearChain, path_l
 from longspan.models.parts.losses import IGNORED, Losses, check_token_labels, class_losses, mean_loss
 from longspan.models.parts.words import Gathered, first_of_words, gathered
 from longspan.models.settings import HeadSettings, from_data
-from longspan.models.states import MixerStates
+from longspan.models.states import CACHE
 from longspan.models.wide.chain import WideChain
 from longspan.ops.crf import best_path, filtered, log_marginals
 from longspan.ops.pooling import accumulation_dtype
@@ -72,12 +72,11 @@ class TokenClassificationSettings(HeadSettings):
 
 
 @dataclass
-class TokenLabels(TokenClassifierOutput):
-    """Outputs of transformers' token classifiers, and more.
+class TokenLabels(TokenClassifierOutput, CausalLMOutputWithPast):
+    """Outputs of transformers' token classifiers and, of causal models, the states after these tokens; and more.
 
     Attributes:
         tags: (b, t) the labels of the best sequence; only outside training.
-        past_key_values: the states after these tokens, if they were asked for.
         chain_state: (b, labels) what a causal conditional random field goes on from.
         parts: (b, t, 2, labels) the scores of a model's two parts for the word of each token, those of the wide part
             first; only outside training.
@@ -85,7 +84,6 @@ class TokenLabels(TokenClassifierOutput):
     """
 
     tags: Tensor | None = None
-    past_key_values: MixerStates | None = None
     chain_state: Tensor | None = None
     parts: Tensor | None = None
     plain_loss: Tensor | None = None
@@ -214,10 +212,10 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             logits=scores,
             tags=tags,
             hidden_states=body.hidden_states,
-            past_key_values=body.past_key_values,
             chain_state=chain_state if self.config.head.crf and self.config.causal else None,
             parts=parts,
             plain_loss=plain,
+            **{CACHE: body.get(CACHE)},
         )
 
     @property

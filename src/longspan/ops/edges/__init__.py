@@ -40,8 +40,10 @@ def plain_attention(
     weights = (scores - largest[target]).exp()
     if keep.shape[0]:
         weights = weights * keep.unsqueeze(1)
-    # A query with edges has a total of at least exp(0); one without edges has a sum of zero.
-    total = weights.new_zeros(query.shape[:2]).index_add(0, target, weights).clamp_min(1)
+    # A query with edges has a total of at least exp(0); one without edges has a sum of zero. Not clamped: releases of
+    # PyTorch have different gradients at the bound.
+    total = weights.new_zeros(query.shape[:2]).index_add(0, target, weights)
+    total = total + (total == 0)
     weights = weights / total[target]
     weighed = weights * factor if factor.shape[0] else weights
     out = value.new_zeros(*query.shape[:2], value.shape[2])

@@ -18,6 +18,7 @@ from longspan.models.embeddings.frames import Frames, FrameSettings
 from longspan.models.hub.feature_extraction import LongspanFeatureExtractor
 from longspan.models.limits import limits
 from longspan.models.parts.streamed_pooling import StreamedPooling
+from longspan.models.states import CACHE
 from longspan.report import count
 from longspan.results import Prediction
 from longspan.tasks.audio_classification import baselines
@@ -139,7 +140,7 @@ def streamed_logits(
         states = body.init_states(1)
         for vectors in vector_blocks(body.embeddings, frames, model.device):
             found = body(inputs_embeds=vectors, past_key_values=states, use_cache=True)
-            states = found.past_key_values
+            states = found[CACHE]
             pooling.add(found.last_hidden_state)
         logits: Tensor = model.classifier(pooling.result().to(model.dtype))[0]
         return logits.float().cpu()

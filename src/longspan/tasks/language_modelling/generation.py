@@ -21,6 +21,7 @@ from transformers import (
 
 from longspan.errors import UserError
 from longspan.models.limits import check_length
+from longspan.models.states import CACHE
 from longspan.results import Statistics
 from longspan.tasks.base.options import GenerationOptions
 
@@ -93,7 +94,7 @@ def read_tokens(
     for start in range(0, len(tokens), segment_length):
         ids = torch.tensor([tokens[start : start + segment_length]], device=model.device)
         output = model(input_ids=ids, past_key_values=states, use_cache=True, logits_to_keep=1)
-        states = output.past_key_values
+        states = output[CACHE]
     return output.logits[:, -1], states
 
 

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from longspan.errors import UserError, check_choice
 from longspan.mixers.base import Mixer
+from longspan.models.states import CACHE
 
 CONTEXTS = ("carried", "sliding")
 
@@ -263,4 +264,4 @@ def _forward(
         # Otherwise the scores of a large vocabulary would all be held at once.
         logits_to_keep=1,
     )
-    return take(output).float().cpu().numpy(), output.past_key_values
+    return take(output).float().cpu().numpy(), output.get(CACHE)

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
 from longspan.models import MixerStates
+from longspan.models.states import CACHE
 from longspan.models.wide.language import Gate, Mixture, log_weights
 from longspan.results.parts import NETWORK
 from longspan.tasks.base.corpora import excerpt
@@ -126,7 +127,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             inputs |= {"past_key_values": states, "use_cache": True}
         loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
         if self.carries:
-            self._states = outputs.past_key_values.detach()
+            self._states = outputs[CACHE].detach()
         return (loss, outputs) if return_outputs else loss
 
     def _no_states(self) -> MixerStates:

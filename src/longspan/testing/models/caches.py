@@ -1,5 +1,6 @@
 """Cached steps, one by one and in chunks, with padding, with beams and in `generate`."""
 
+import inspect
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -148,7 +149,8 @@ def _stream(
             more["position_ids"] = positions[:, start:end]
         out = subject.model(**subject.named(ids[:, start:end]), use_cache=True, **more)
         parts.append(out.logits)
-        name = next((name for name in CACHES if getattr(out, name, None) is not None), None)
+        taken = inspect.signature(subject.model.forward).parameters
+        name = next((name for name in CACHES if name in taken and getattr(out, name, None) is not None), None)
         if name is None:
             raise NotApplicable("it returns no cache")
         cache = {name: getattr(out, name)}

@@ -23,7 +23,7 @@ LENGTHS = (21, 13, 17)
 #: Float32 rounds to 6e-8, and a few layers amplify that. Models without faults stay below a fifth of this.
 TOLERANCE = 1e-4
 #: Fields of outputs that hold what a cached step continues from, and the names under which `forward` takes them.
-CACHES = ("past_key_values", "cache_params", "state", "past_buckets_states")
+CACHES = ("cache", "past_key_values", "cache_params", "state", "past_buckets_states")
 
 
 class NotApplicable(Exception):

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from datasets import Dataset
 from rouge_score.rouge_scorer import RougeScorer
 from rouge_score.tokenizers import DefaultTokenizer
 
 from longspan import UserError, recipes
 from longspan.data.sources.formats.rows import Row
-from longspan.tasks.base.baselines.retrieval import tfidf
+from longspan.tasks.base.baselines.retrieval import nearest, tfidf
 from longspan.tasks.base.task import Run
 from longspan.tasks.evidence.task import Evidence as EvidenceTask
 from longspan.tasks.evidence.task import EvidencePrediction
@@ -21,6 +22,7 @@ from longspan.tasks.summarisation.baselines.bm25 import Bm25
 from longspan.tasks.summarisation.baselines.constant import best_of
 from longspan.tasks.summarisation.baselines.evidence import Evidence
 from longspan.tasks.summarisation.baselines.lead import Lead
+from longspan.tasks.summarisation.baselines.memory import Memory
 from longspan.tasks.summarisation.baselines.oracle import Oracle, greedy
 from longspan.tasks.summarisation.baselines.textrank import ranks
 from longspan.tasks.summarisation.reading import fill, units
@@ -125,6 +127,25 @@ def test_the_oracle_takes_what_raises_rouge_most() -> None:
     assert greedy([split("a dog")], np.array([2]), split("cat"), 5) == []
     row = {"document": "a cat sat on it\na dog", "questions": None, "summaries": ["cat sat"]}
     assert list(Oracle().summaries(row, 3, [{"parts": "lines"}])) == [["a cat sat"]]
+
+
+def test_the_nearest_text_has_the_largest_cosine() -> None:
+    known = ["a cat sat", "dogs ran", "dogs ran", "雨が降る"]
+    assert nearest(known, ["the dogs ran far", "cat", "nothing known"]) == [1, 0, 0]
+    assert nearest(known, ["雪が降る", "dog"], characters=True) == [3, 1]
+
+
+def test_a_memory_gives_the_summary_of_the_nearest_question_or_document() -> None:
+    def rows(*pairs: tuple[str, list[str] | None, list[str]]) -> Dataset:
+        names = ("document", "questions", "summaries")
+        return Dataset.from_list([dict(zip(names, pair, strict=True)) for pair in pairs])
+
+    train = rows(("a cat sat", None, ["feline rest"]), ("a dog ran far", None, ["canine journey north"]))
+    splits = {"train": train, "validation": rows(("the dog ran", None, ["run"]))}
+    assert Memory().split_summaries(splits, 2) == ({"validation": ["canine journey"]}, {})
+    train = rows(("x", ["what cat?", "what dog?"], ["feline", "canine"]))
+    splits = {"train": train, "test": rows(("y", ["which dog?", "which cat?"], ["", ""]))}
+    assert Memory().split_summaries(splits, 2) == ({"test": ["canine", "feline"]}, {})
 
 
 def test_the_constant_summary_agrees_best_with_all() -> None:

@@ -345,9 +345,13 @@ def test_data_in_memory_are_pairs(tmp_path: Path) -> None:
 def test_it_is_compared_with_its_baselines(tmp_path: Path) -> None:
     data = write_phrases(tmp_path / "phrases.jsonl", 60)
     given = [f"data.path={data}", *TINY, *QUICK, "training.beams=1"]
-    made = compare("translation", ["softmax"], 1, given, tmp_path / "compare", baselines=["copy", "dictionary"])
-    copied, worded = made.baselines
-    assert copied.error is worded.error is None
+    made = compare(
+        "translation", ["softmax"], 1, given, tmp_path / "compare", baselines=["copy", "memory", "dictionary"]
+    )
+    copied, remembered, worded = made.baselines
+    assert copied.error is remembered.error is worded.error is None
+    assert remembered.chosen["features"] in ("words", "characters")
+    assert remembered.scores["validation"].numbers()["chrf"] > copied.scores["validation"].numbers()["chrf"]
     assert copied.scores["validation"].numbers().keys() == {"bleu", "chrf"}
     assert worded.scores["validation"].numbers()["chrf"] > copied.scores["validation"].numbers()["chrf"] > 0
     assert worded.chosen["steps"] in (1, 3, 5, 10)

@@ -45,6 +45,32 @@ def tfidf(parts: Sequence[str]) -> tuple[Any, Any] | None:
         return None
 
 
+#: Rows of a product of sparse matrices that are in memory at once.
+_AT_ONCE = 256
+
+
+def nearest(known: Sequence[str], texts: Sequence[str], characters: bool = False) -> list[int]:
+    """Number of the known text that is nearest to each text, by the cosine of TF-IDF vectors; of equals the first.
+
+    Args:
+        known: At least one text.
+        texts: Those to look up.
+        characters: Whether features are n-grams of 1 to 4 characters within words, which suit languages without spaces,
+            and not words and pairs of words.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    words = {"token_pattern": r"\w+|[^\w\s]", "ngram_range": (1, 2)}
+    settings = {"analyzer": "char_wb", "ngram_range": (1, 4)} if characters else words
+    vectorizer = TfidfVectorizer(sublinear_tf=True, **settings)
+    table = vectorizer.fit_transform(map(composed, known)).T.tocsr()
+    vectors = vectorizer.transform(map(composed, texts))
+    found: list[int] = []
+    for start in range(0, len(texts), _AT_ONCE):
+        found += (vectors[start : start + _AT_ONCE] @ table).toarray().argmax(1).tolist()
+    return found
+
+
 def smoothed(scores: np.ndarray, spread: float) -> np.ndarray:
     """Return Gaussian means of `scores`, `(p,)`, around each; beyond either end is 0, and 0 is no averaging."""
     if not spread:

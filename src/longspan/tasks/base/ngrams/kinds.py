@@ -288,8 +288,6 @@ class Counted:
 class CountedLabels(Counted):
     """Documents with any number of labels each, `(n, c)` 0 or 1: a regression by label, with or without it."""
 
-    bayes = False
-
     def sums(self) -> np.ndarray:
         return self.bags.presence().totals(np.column_stack([self.labels, np.ones(len(self.labels))]))
 
@@ -325,6 +323,8 @@ class CountedNumbers(CountedLabels):
 
     An n-gram indicates the mean number of the documents with it, and of one more document with 0.
     """
+
+    bayes = False
 
     def ratios(self, sums: np.ndarray) -> np.ndarray:
         found: np.ndarray = (sums[:, :1] / (sums[:, 1:] + 1)).astype(np.float32)

@@ -11,7 +11,7 @@ from longspan.tasks.multi_label_classification.scores import MultiLabelScores, b
 
 
 class Ngrams(NgramCounts[MultiLabelScores]):
-    """Linear models over n-grams of the recipe's tokens: logistic regression of TF-IDF vectors by label."""
+    """Linear models over n-grams of the recipe's tokens by label, averaged: naive-Bayes and TF-IDF weights."""
 
     documents = CountedLabels
 

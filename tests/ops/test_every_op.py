@@ -29,6 +29,7 @@ from longspan.ops import (
     scan,
     window,
 )
+from longspan.ops.linear_sums import plain
 from longspan.ops.reads import joint_reads, pool, score
 
 # PyTorch's own, when forward-mode differentiation is first used.
@@ -284,6 +285,17 @@ def test_forward_mode_is_the_backward_pass(op: Op) -> None:
         torch.func.grad(scalar(op), argnums=tuple(range(len(plain))))(*plain), gradients, strict=True
     ):
         torch.testing.assert_close(found, gradient)
+
+
+def test_gradients_do_not_depend_on_those_of_clamp_at_its_bound() -> None:
+    """Known failure: with PyTorch 2.15, plain operations ignored the largest feature of a query, and single edges."""
+    at_zero = torch.zeros(3, dtype=torch.float64)
+    assert torch.func.grad(lambda x: plain.features(x).sum())(at_zero).tolist() == [1, 1, 1]
+    one = torch.zeros(1, dtype=torch.long)
+    weights = torch.func.grad(lambda query: edges.edge_attention(query, query + 1, query, one, one).sum())(
+        torch.ones(1, 1, 2, dtype=torch.float64)
+    )
+    assert weights.tolist() == [[[1, 1]]]
 
 
 @every_op

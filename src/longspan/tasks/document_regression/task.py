@@ -29,7 +29,6 @@ from longspan.tasks.base.mistakes import Errors, number_errors
 from longspan.tasks.base.mixing import WideTrainer, in_units, ratio_of_sums
 from longspan.tasks.base.task import Baseline, Counts, Task, baselines_in
 from longspan.tasks.document_regression import baselines
-from longspan.tasks.document_regression.baselines.ngrams import Ngrams
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
 from longspan.training.lengths import targets
@@ -153,6 +152,9 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
         return baselines_in(baselines)
 
     def counts(self) -> type[Counts[RegressionScores]]:
+        # Its fitting is compiled with Numba, which takes long to import, and predictions fit nothing.
+        from longspan.tasks.document_regression.baselines.ngrams import Ngrams
+
         return Ngrams
 
     def evaluation_report(self, evaluation: Evaluation) -> str:

@@ -32,7 +32,6 @@ from longspan.tasks.base.mistakes import Errors, flag_errors
 from longspan.tasks.base.mixing import WideTrainer, ratio_of_sums
 from longspan.tasks.base.task import Baseline, Counts, Task, baselines_in
 from longspan.tasks.multi_label_classification import baselines
-from longspan.tasks.multi_label_classification.baselines.ngrams import Ngrams
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import (
     MultiLabelScores,
@@ -187,6 +186,9 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         return baselines_in(baselines)
 
     def counts(self) -> type[Counts[MultiLabelScores]]:
+        # Its fitting is compiled with Numba, which takes long to import, and predictions fit nothing.
+        from longspan.tasks.multi_label_classification.baselines.ngrams import Ngrams
+
         return Ngrams
 
     def evaluation_report(self, evaluation: Evaluation) -> str:

@@ -150,6 +150,15 @@ def sequence(array: np.ndarray, patch: int, order: str) -> tuple[np.ndarray, np.
     return found, places
 
 
+def picture(patches: np.ndarray, places: np.ndarray, patch: int) -> np.ndarray:
+    """Return the image (h, w, c), whole patches high and wide, of which `sequence` made patches and their places."""
+    cut = patches.reshape(len(places), patch, patch, -1)
+    rows, columns = places.max(0) + 1
+    found = np.zeros((rows, columns, *cut.shape[1:]), cut.dtype)
+    found[places[:, 0], places[:, 1]] = cut
+    return found.swapaxes(1, 2).reshape(rows * patch, columns * patch, -1)
+
+
 @functools.lru_cache(256)
 def scan(rows: int, columns: int, order: str) -> np.ndarray:
     """Return row and column of each cell of a grid in scan order, (t, 2) int16, read-only.

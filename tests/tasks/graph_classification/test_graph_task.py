@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from datasets import Dataset
 
 from longspan import recipes, train
 from longspan.data.graphs.many import GraphsData, GraphsProcessor
 from longspan.data.processor import Unreadable
+from longspan.models.wide.linear import GraphPart
 from longspan.testing import check_task
 
 SMALL = ["model.dim=16", "model.heads=2", "model.depth=2", "model.dropout=0.0", "data.validation_fraction=0.3"]
@@ -49,8 +51,8 @@ def test_what_is_far_apart_needs_a_global_mixer(mixers: str, solved: bool, tmp_p
     """
     run = train(
         "graphs",
-        [*SMALL, "model.dim=32", f"model.mixers={mixers}", "model.pooling=mean", "training.num_train_epochs=30",
-         "training.seed=0", "training.learning_rate=0.003", "training.min_steps=0",
+        [*SMALL, "model.wide=false", "model.dim=32", f"model.mixers={mixers}", "model.pooling=mean",
+         "training.num_train_epochs=30", "training.seed=0", "training.learning_rate=0.003", "training.min_steps=0",
          "training.per_device_train_batch_size=8", "training.eval_strategy=no", "training.save_strategy=no",
          "training.load_best_model_at_end=false"],
         data=far_apart(320),
@@ -74,6 +76,37 @@ def test_counts_of_degrees_as_a_baseline(tmp_path: Path) -> None:
     recipe = recipes.load("graphs", [f"data.path={tmp_path / 'graphs.jsonl'}", *SMALL])
     # A path has two nodes of degree 1.
     assert recipe.task.baselines()["degrees"]().fit(recipe).scores["validation"].accuracy == 1
+
+
+def test_features_of_the_linear_model() -> None:
+    part = GraphPart(2, 3)
+    # Two graphs: a triangle of types 0, 0 and 1 with a loop, and one node of type 1.
+    nodes, mask = torch.tensor([[1, 1, 1], [1, 0, 0]]), torch.tensor([[True, True, True], [True, False, False]])
+    columns, values = torch.tensor([[0, 0, 1], [1, 0, 0]]), torch.tensor([[1.0, 1, 1], [1, 0, 0]])
+    ends = [(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0), (0, 0)]
+    edges = torch.tensor([(0, *pair) for pair in ends] + [(1, 0, 0)]).T
+    streams = {"nodes": nodes, "columns": columns, "values": values, "edges": edges}
+    found = part.features(mask, None, **streams).expm1()
+    types, degrees, pairs = found.split([2, 33, 4], 1)
+    assert types.round().tolist() == [[2, 1], [0, 1]]
+    assert degrees[0].round().nonzero().flatten().tolist() == [2]
+    assert degrees[1].round().nonzero().flatten().tolist() == [0]
+    assert pairs.round().tolist() == [[2, 2, 2, 0], [0, 0, 0, 0]]
+    # Without its last node, the triangle is an edge.
+    rest = part.features(mask, torch.tensor([[1.0, 1, 0], [1, 1, 1]]), **streams).expm1()
+    assert rest.round()[0].nonzero().flatten().tolist() == [0, 3, 35]
+
+
+def test_the_linear_model_is_reported(tmp_path: Path) -> None:
+    sizes = [(kind, nodes) for nodes in range(8, 28) for kind in range(3)]
+    rows = [
+        {"nodes": ["n"] * nodes, "edges": [[0, n] for n in range(1, 3 + 2 * kind)], "label": str(kind)}
+        for kind, nodes in sizes
+    ]
+    run = train("graphs", [*SMALL, "training.min_steps=0"], data=rows, run=tmp_path / "run", progress=False)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(encoding="utf-8"))
+    assert metrics["parts"]["values"]["counts"] == 1 == run.scores["validation"].accuracy
+    assert run.evaluate(split="validation").scores.accuracy == 1
 
 
 def test_edges_of_missing_nodes_and_unknown_types() -> None:

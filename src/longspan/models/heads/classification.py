@@ -1,6 +1,7 @@
 """A document classifier: pooling and a linear layer on top of the model."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, Losses, Mixed, class_losses, mean_loss
 from longspan.models.settings import HeadSettings, arguments, check_count, from_data
 from longspan.models.wide.classifier import LONGEST, Wide
+from longspan.models.wide.linear import LinearPart, RecordingPart
 from longspan.ops.counts import counting, present
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
 from longspan.options import FINITE, Range, option
@@ -44,9 +46,10 @@ class ClassificationSettings(HeadSettings):
     )
     wide: bool = option(
         False,
-        "whether the model adds the logits of a linear model over n-grams of 1 to 3 tokens. It is fitted to the "
-        "training documents first. The rest of the model then reads, with each token, how strongly its n-grams "
-        "indicate each class. The validation split chooses the scale of each part.",
+        "whether the model adds the logits of a linear model, which is fitted to the training examples first. Of "
+        "recordings, it reads means and deviations of cepstral coefficients; of graphs, numbers of types, degrees and "
+        "edges. Of documents, it reads n-grams of 1 to 3 tokens. The rest of the model then reads, with each "
+        "token, how strongly its n-grams indicate each class. The validation split chooses the scale of each part.",
     )
     wide_buckets: int | None = option(
         None,
@@ -219,7 +222,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
     head_settings = ClassificationSettings
     #: Number of vectors, each as wide as `Pooling` makes them, that the classifier reads side by side.
     vectors: ClassVar[int] = 1
-    wide: Wide | None
+    wide: Wide | LinearPart | None
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
@@ -230,11 +233,17 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         self.dropout = self.head_dropout()
         self.classifier = nn.Linear(self.vectors * self.pooling.output_dim, config.num_labels)
         if settings.wide:
-            tokens = config.vocab_size if settings.wide_characters else None
-            self.wide = Wide(settings.wide_buckets or 2**20, config.num_labels, tokens)
+            self.wide = self.build_wide()
+        if isinstance(self.wide, Wide):
             width = self.longspan.embeddings.output_dim
             self.evidence = nn.Linear(LONGEST * config.num_labels, width, bias=False)
         self.post_init()
+
+    def build_wide(self) -> Wide | LinearPart:
+        """Wide part, by default of documents."""
+        settings = self.config.head
+        tokens = self.config.vocab_size if settings.wide_characters else None
+        return Wide(settings.wide_buckets or 2**20, self.config.num_labels, tokens)
 
     def tables(self) -> list[nn.Embedding]:
         """Tables of n-grams and, with a wide part, that of tokens.
@@ -242,14 +251,14 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         Adam's momentum moves a rare token's vector about seven times as far each time it is read, and rare tokens tell
         training documents apart.
         """
-        if self.wide is None or self.window_encoder is not None:
+        if not isinstance(self.wide, Wide) or self.window_encoder is not None:
             return super().tables()
         tokens = self.get_input_embeddings()
         return super().tables() + ([tokens] if isinstance(tokens, nn.Embedding) else [])
 
     def resize_token_embeddings(self, *arguments: Any, **options: Any) -> nn.Module:
         resized = super().resize_token_embeddings(*arguments, **options)
-        if self.wide is not None:
+        if isinstance(self.wide, Wide):
             self.wide.resize(self.config.vocab_size)
         return resized
 
@@ -261,6 +270,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         document_ids: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: int | Tensor | None = None,
+        wide_streams: Mapping[str, Tensor | None] | None = None,
         **read: Any,
     ) -> ClassifierOutput:
         if document_ids is not None:
@@ -270,7 +280,7 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
             )
         mask = None if attention_mask is None else attention_mask.bool()
         evidence = None
-        if self.wide is not None:
+        if isinstance(self.wide, Wide):
             if input_ids is None:
                 raise UserError(
                     "expected input_ids for a model with wide=True, which counts n-grams of tokens, got inputs_embeds; "
@@ -281,7 +291,8 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         logits = self.classifier(self.dropout(pooled))
         parts = None
         if self.wide is not None and not self.training:
-            wide = self.wide(input_ids, mask)
+            streams = {**read, **(wide_streams or {})}
+            wide = self.wide(input_ids, mask) if isinstance(self.wide, Wide) else self.wide(mask, **streams)
             parts = torch.stack([wide, logits.float()], 1)
             logits = self.wide.combined(wide, logits)
         return self.classified(logits, labels, num_items_in_batch, hidden_states=hidden_states, parts=parts)
@@ -374,6 +385,9 @@ class LongspanForAudioClassification(LongspanForSequenceClassification):
     @classmethod
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
+
+    def build_wide(self) -> LinearPart:
+        return RecordingPart(self.config.embeddings.channels, self.config.num_labels)
 
     @delegate_args("inputs_embeds", "counts", "streams")
     def forward(  # type: ignore[override]

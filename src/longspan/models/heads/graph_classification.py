@@ -13,6 +13,7 @@ from longspan.models.heads.classification import (
     ClassifierOutput,
     LongspanForSequenceClassification,
 )
+from longspan.models.wide.linear import GraphPart, LinearPart
 
 
 @strict
@@ -31,6 +32,9 @@ class LongspanForGraphClassification(LongspanForSequenceClassification):
 
     head_settings = GraphClassificationSettings
 
+    def build_wide(self) -> LinearPart:
+        return GraphPart(self.config.embeddings.node_features, self.config.num_labels)
+
     @delegate_args("inputs_embeds", "columns", "values", "places", "counts", "streams")
     def forward(  # type: ignore[override]
         self,
@@ -46,6 +50,7 @@ class LongspanForGraphClassification(LongspanForSequenceClassification):
             attention_mask=attention_mask,
             structure=Edges(edges) if edges is not None and self.longspan.backbone.has_structure(Edges) else None,
             labels=labels,
+            wide_streams={"edges": edges},
             num_items_in_batch=num_items_in_batch,
             **read,
         )

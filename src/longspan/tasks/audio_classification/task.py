@@ -22,12 +22,13 @@ from longspan.models.states import CACHE
 from longspan.report import count
 from longspan.results import Prediction
 from longspan.tasks.audio_classification import baselines
+from longspan.tasks.audio_classification.baselines.cepstra import Cepstra
 from longspan.tasks.audio_classification.options import AudioData, PredictionOptions
 from longspan.tasks.base.classes import ClassificationScores, ClassTask
 from longspan.tasks.base.engine import check_outputs
 from longspan.tasks.base.examples import ExamplePipeline, Facts
 from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Baseline, Run, baselines_in
+from longspan.tasks.base.task import Baseline, Counts, Run, baselines_in
 
 AudioRun = Run[AudioData, LengthTrainingOptions, RecordingProcessor]
 
@@ -63,6 +64,7 @@ class AudioClassification(ClassTask[AudioData, RecordingProcessor]):
     embeddings = (FrameSettings,)
     prediction_options = PredictionOptions
     model_class = LongspanForAudioClassification
+    unused = ClassTask.unused - {"wide"}
     augmented_class = AugmentedRecordings
     example = "a recording"
     data_hint = (
@@ -102,6 +104,9 @@ class AudioClassification(ClassTask[AudioData, RecordingProcessor]):
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
 
+    def counts(self) -> type[Counts[ClassificationScores]]:
+        return Cepstra
+
 
 #: Recordings of more seconds are read in segments where the model allows it, each of this number of positions.
 LONG, SEGMENT = 60.0, 1024
@@ -111,7 +116,7 @@ def can_stream(model: LongspanForAudioClassification) -> bool:
     """Return whether a model reads recordings of any length in constant memory."""
     mixers = [block.mixer for block in model.longspan.backbone.layers]
     streaming = all(mixer.capabilities.streaming and mixer.bounded_state for mixer in mixers)
-    return bool(model.config.causal) and streaming and not limits(model)
+    return bool(model.config.causal) and streaming and not limits(model) and model.wide is None
 
 
 def is_long(recording: Mapping[str, Any]) -> bool:

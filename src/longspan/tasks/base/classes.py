@@ -1,5 +1,6 @@
 """Tasks whose examples, of whatever kind, have one class each: `ClassTask`."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from longspan.data.columns.kinds import Column, Label
 from longspan.data.columns.values import in_order
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.models.wide.classifier import Wide
 from longspan.report import count, scores_table, share, table
 from longspan.results import Evaluation, Prediction
 from longspan.results.parts import Parts
@@ -31,6 +33,8 @@ from longspan.tasks.base.task import D, P, Task
 
 #: Bins of equal width in which confidence is compared with accuracy.
 CALIBRATION_BINS = 15
+#: Factors of logits that validation chooses from: a penalty makes a model less sure, few examples make it too sure.
+_FACTORS = tuple(2.0 ** (exponent / 2) for exponent in range(-6, 9))
 
 
 @dataclass(frozen=True)
@@ -151,9 +155,26 @@ def compare_accuracies(right: np.ndarray) -> Parts:
     return ratio_of_sums(ClassificationScores, ClassificationScores.headline(), sums)
 
 
-def best_scales(parts: Tensor, labels: Tensor) -> Tensor:
+def best_scales(parts: Tensor, labels: Tensor, anchor: Tensor | None = None) -> Tensor:
     """Factors of the logits of parts, `(n, k, c)`, for class numbers, `(n,)`: see `mixing.best_scales`."""
-    return mixing.best_scales(parts, labels, _cross_entropies, _correct)
+    return mixing.best_scales(parts, labels, _cross_entropies, _correct, anchor)
+
+
+def balanced_scales(parts: Tensor, labels: Tensor) -> Tensor:
+    """Factors of the logits of two parts, `(n, 2, c)`, neither of which is better as a rule.
+
+    Both are calibrated first. Weak evidence leaves the mean of both.
+    """
+    factors = torch.tensor([calibrated_loss(logits, labels)[1] for logits in parts.unbind(1)])
+    return factors * best_scales(factors[:, None] * parts, labels, torch.full((2,), 0.5))
+
+
+def calibrated_loss(logits: Tensor, labels: Tensor) -> tuple[float, float]:
+    """Sum of the cross-entropy of logits times the best factor, and this factor; one other than 1 has to earn it."""
+    return min(
+        (float(cross_entropy(factor * logits, labels, reduction="sum")) + math.log2(factor) ** 2, factor)
+        for factor in _FACTORS
+    )
 
 
 def _cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
@@ -166,6 +187,11 @@ def _correct(logits: Tensor, labels: Tensor) -> Tensor:
 
 class ClassTrainer(WideTrainer[ClassificationScores]):
     """A `WideTrainer` of one class for each row."""
+
+    def scales(self, parts: Tensor, labels: Tensor) -> Tensor:
+        # Of documents, n-grams are the better part more often than few validation rows say.
+        documents = isinstance(self.model.wide, Wide)
+        return super().scales(parts, labels) if documents else balanced_scales(parts, labels)
 
     @staticmethod
     def losses(logits: Tensor, labels: Tensor, config: LongspanConfig) -> Tensor:

@@ -35,6 +35,7 @@ from longspan.explanations.question import InputSequence, Question
 from longspan.models import LongspanConfig
 from longspan.models.limits import check_length
 from longspan.models.model import LongspanPreTrainedModel
+from longspan.models.wide.classifier import Wide
 from longspan.report import count, table
 from longspan.results import Prediction
 from longspan.results.scores import S
@@ -323,7 +324,8 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
         # Edges belong to all rows of a batch together.
         how: dict[str, Any] = {"masked": places.unit == "characters", "rows": 1 if "edges" in batch else None}
         question = Question(model, batch, target.value, target.share, self.reads, **how)
-        ids = np.asarray(encoded.streams[next(iter(processor.streams))]) if getattr(model, "wide", None) else None
+        counted = isinstance(getattr(model, "wide", None), Wide)
+        ids = np.asarray(encoded.streams[next(iter(processor.streams))]) if counted else None
         return Case(row.where, target, question, places, prediction.to_dict(), encoded.removed, ids, logits)
 
     def trainer_options(

@@ -1,20 +1,30 @@
-"""Multinomial logistic regression over fixed features, the simple part of several tasks: `fit_linear`."""
+"""Multinomial logistic regression over fixed features: `fit_linear`, and `FeatureCounts` for parts of models."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from datasets import Dataset
+from datasets.utils import tqdm
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
+
+from longspan.data.batches.encoding import lengths
+from longspan.data.processor import Processor
+from longspan.models.wide.linear import LinearPart
+from longspan.tasks.base.classes import ClassificationScores, calibrated_loss, classification_scores
+from longspan.tasks.base.examples import ExampleTask
+from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe, check_validation
+from longspan.training.lengths import Collator, scoring_batches, targets
 
 #: Penalties that validation chooses from, the strongest first, as shares of the mean square of an example's features.
 PENALTIES = tuple(10.0 ** (-exponent / 2) for exponent in range(2, 15))
-#: Factors of logits that validation chooses from: a penalty makes a model less sure, few examples make it too sure.
-_FACTORS = tuple(2.0 ** (exponent / 2) for exponent in range(-6, 9))
 #: Nats that a weaker penalty has to gain on all held-out examples: where these are few, confidence may be chance.
 _STEP = 0.1
+#: Examples whose features are computed at once.
+_ROWS = 64
 #: Weaker penalties that may be worse before the search ends.
 _PATIENCE = 2
 
@@ -79,14 +89,6 @@ def fit_linear(
     return best
 
 
-def calibrated_loss(logits: Float[Tensor, "m c"], truth: Int[Tensor, " m"]) -> tuple[float, float]:
-    """Sum of the cross-entropy of logits times the best factor, and this factor; one other than 1 has to earn it."""
-    return min(
-        (float(cross_entropy(factor * logits, truth, reduction="sum")) + math.log2(factor) ** 2, factor)
-        for factor in _FACTORS
-    )
-
-
 def _solve(features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, penalty: float) -> None:
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=100, tolerance_change=1e-7, line_search_fn="strong_wolfe")
 
@@ -98,3 +100,65 @@ def _solve(features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, penal
 
     with torch.enable_grad():
         optimizer.step(loss)
+
+
+class FeatureCounts(Counts[ClassificationScores]):
+    """Logistic regression over the features of the `LinearPart` of a task's models.
+
+    Features are standardised by the training examples; the weights are those of features as they are.
+    """
+
+    def count(self, recipe: Recipe, prepared: Prepared) -> Counted:
+        part, _, _ = self._fitted(recipe, prepared)
+
+        def enter(model: PreTrainedModel) -> None:
+            model.wide.load_state_dict(part.state_dict())
+
+        return Counted({}, enter)
+
+    def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
+        prepared = recipe.task.prepare(recipe)
+        part, found, features = self._fitted(recipe, prepared)
+        names = list(prepared.config["id2label"].values())
+        scores: dict[str, ClassificationScores] = {
+            name: classification_scores(rows @ part.weight + part.bias, targets(prepared.splits[name]), names)
+            for name, rows in features.items()
+            if name != "train"
+        }
+        return Fitted(scores, {"penalty": found.penalty}, part.weight.numel() + part.bias.numel())
+
+    def _fitted(self, recipe: Recipe, prepared: Prepared) -> tuple[LinearPart, LinearFit, dict[str, Tensor]]:
+        """Part of a model fitted to the training split, its choices, and the features of each split."""
+        task, splits = recipe.task, prepared.splits
+        assert isinstance(task, ExampleTask)
+        check_validation(splits)
+        given = {**prepared.config, **prepared.processor.settings(recipe.model)}
+        with torch.device("meta"):
+            kind = task.model_class(task.configure({**recipe.model, "wide": True}, given)).wide
+        part: LinearPart = kind.to_empty(device="cpu")
+        part.reset_parameters()
+        features = {name: _features(part, rows, prepared.processor) for name, rows in splits.items()}
+        mean = features["train"].mean(0)
+        deviation = features["train"].std(0, correction=0)
+        # What is constant in training says nothing, whatever it is later.
+        constant = deviation <= 1e-6 * mean.abs().clamp_min(1)
+        scale = torch.where(constant, 0, 1 / deviation.where(~constant, 1))
+        train, held_out = ((features[name] - mean) * scale for name in ("train", "validation"))
+        labels, truth = (targets(splits[name]) for name in ("train", "validation"))
+        found = fit_linear(train, labels, held_out, truth, part.bias.shape[0])
+        part.weight.copy_(scale[:, None] * found.weight)
+        part.bias.copy_(found.bias - mean @ part.weight)
+        return part, found, features
+
+
+@torch.no_grad()
+def _features(part: LinearPart, examples: Dataset, processor: Processor) -> Tensor:
+    """Features of examples, (n, f), in batches of similar length."""
+    streams = {name: stream for name, stream in processor.streams.items() if name in examples.column_names}
+    collate, rows = Collator(streams), examples.select_columns(list(streams)).with_format("numpy")
+    found = torch.zeros(len(examples), part.weight.shape[0])
+    for batch in tqdm(scoring_batches(lengths(examples), _ROWS, 0), "Computing features", leave=False, delay=2):
+        read = collate([rows[number] for number in batch])
+        mask = read.pop("attention_mask", None)
+        found[torch.as_tensor(batch)] = part.features(None if mask is None else mask.bool(), None, **read)
+    return found

@@ -18,6 +18,8 @@ from longspan.training.lengths import LengthTrainer, targets
 #: Penalty that pulls the scales towards the wide part alone, in nats: documents by the hundred outweigh it. Few are
 #: right by chance, all the more for the best of many epochs.
 _PRIOR = 20.0
+#: The same towards given scales of parts, none of which is better as a rule.
+_EVEN_PRIOR = 2.0
 #: Steps on the way from the sum of parts to one of them.
 _STEPS = 12
 
@@ -25,7 +27,7 @@ Rows = Callable[[Tensor, Tensor], Tensor]
 """A number of each row, `(n,)`, from logits, `(n, c)`, and targets, `(n, ...)`."""
 
 
-def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows) -> Tensor:
+def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows, anchor: Tensor | None = None) -> Tensor:
     """Factors of the logits of parts, `(k,)` float32, at least 0.
 
     They have the lowest loss on the validation split. A penalty on what the others add pulls them towards the first
@@ -38,9 +40,11 @@ def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows) -> Te
         labels: `(n, ...)` targets.
         losses: In nats, differentiable.
         points: Higher for better answers, such as 1 for the right class and 0 for another.
+        anchor: `(k,)` scales that a weaker penalty pulls towards instead of the first part, which then is like others.
     """
     logits, alone = parts.double(), torch.eye(parts.shape[1], dtype=torch.float64)
-    scales = alone[0].clone().requires_grad_()
+    start, prior = (alone[0], _PRIOR) if anchor is None else (anchor.double(), _EVEN_PRIOR)
+    scales = start.clone().requires_grad_()
     # How far two classes' logits are apart. A part that is hardly sure of anything is not to be blown up.
     spread = logits[:, 1:].var(-1) if logits.shape[-1] > 1 else logits[:, 1:, 0].var(0, correction=0, keepdim=True)
     units = torch.cat([torch.ones(1, dtype=torch.float64), (2 * spread).mean(0).sqrt().clamp_min(1)])
@@ -49,7 +53,7 @@ def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows) -> Te
     def loss() -> Tensor:
         optimizer.zero_grad()
         found = losses((scales[:, None] * logits).sum(1), labels).sum()
-        found = found + _PRIOR * (units * (scales - alone[0])).square().sum()
+        found = found + prior * (units * (scales - start)).square().sum()
         found.backward()
         return found
 
@@ -62,7 +66,7 @@ def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows) -> Te
     best = scales.detach().clamp_min(0)
     for number, part in enumerate(alone):
         better = found(part) - found(best)
-        enough = 0.0 if number == 0 else 2 * float(better.std(correction=0)) / len(better) ** 0.5
+        enough = 0.0 if number == 0 and anchor is None else 2 * float(better.std(correction=0)) / len(better) ** 0.5
         if float(better.mean()) > enough:
             way = (best * (1 - step / _STEPS) + part * (step / _STEPS) for step in range(1, _STEPS + 1))
             best = next(scales for scales in way if float((found(part) - found(scales)).mean()) <= 0)
@@ -123,6 +127,11 @@ class WideTrainer(LengthTrainer[S]):
     def compare(parts: Tensor, both: Tensor, labels: Tensor, config: LongspanConfig) -> Parts:
         """Scores of both parts, `(n, 2, c)`, and of their sum, `(n, c)`."""
 
+    def scales(self, parts: Tensor, labels: Tensor) -> Tensor:
+        """Factors of the logits of both parts on the validation split, `(2,)`."""
+        rows = (functools.partial(each, config=self.model.config) for each in (self.losses, self.points))
+        return best_scales(parts, labels, *rows)
+
     def decide(self, parts: Tensor | None, logits: Tensor, labels: Tensor) -> None:
         """Choose further settings on the validation split; by default none."""
 
@@ -135,8 +144,7 @@ class WideTrainer(LengthTrainer[S]):
             logits = self.outputs(dataset)
         else:
             if validation:
-                rows = (functools.partial(each, config=config) for each in (self.losses, self.points))
-                wide.scales.copy_(best_scales(parts, labels, *rows))
+                wide.scales.copy_(self.scales(parts, labels))
                 self._deep_loss = float(self.losses(parts[:, 1].double(), labels, config).mean())
             logits = mixture(wide, parts)
             self.remember_parts(dataset, functools.partial(self.compare, parts, logits, labels, config))

@@ -9,8 +9,9 @@ from longspan.models.embeddings.nodes import NodeSettings
 from longspan.report import count
 from longspan.tasks.base.classes import ClassificationScores, ClassTask
 from longspan.tasks.base.examples import Facts
-from longspan.tasks.base.task import Baseline, baselines_in
+from longspan.tasks.base.task import Baseline, Counts, baselines_in
 from longspan.tasks.graph_classification import baselines
+from longspan.tasks.graph_classification.baselines.linear import Linear
 
 
 class GraphClassification(ClassTask[GraphsData]):
@@ -22,6 +23,7 @@ class GraphClassification(ClassTask[GraphsData]):
     embeddings = (NodeSettings,)
     cuts_examples = False
     model_class = LongspanForGraphClassification
+    unused = ClassTask.unused - {"wide"}
     example = "a graph"
     data_hint = "data.path=FILE (jsonl or parquet, or csv with JSON lists: nodes, edges, label), or data.train=FILE"
     facts: ClassVar[Facts] = {
@@ -33,3 +35,6 @@ class GraphClassification(ClassTask[GraphsData]):
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[ClassificationScores]]:
+        return Linear

@@ -1,19 +1,26 @@
 """Image classification: `ImageClassification`."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.images.processor import AugmentedImages, ImageProcessor
 from longspan.models import LongspanForImageClassification
-from longspan.models.embeddings.patches import PatchSettings
+from longspan.models.embeddings.patches import COORDINATES, PIXELS, PatchSettings
 from longspan.models.embeddings.pixels import PixelSettings
+from longspan.ops.images import picture
 from longspan.report import count
 from longspan.report.card import Hub
 from longspan.tasks.base.classes import ClassificationScores, ClassTask
 from longspan.tasks.base.examples import Facts
-from longspan.tasks.base.task import Baseline, baselines_in
+from longspan.tasks.base.task import Baseline, Prepared, Recipe, baselines_in
 from longspan.tasks.image_classification import baselines
+from longspan.tasks.image_classification.mirroring import HELD_OUT, TRAIN, mirrored_suit, spread
 from longspan.tasks.image_classification.options import ImageClassificationData
+from longspan.training.lengths import targets
 
 
 class ImageClassification(ClassTask[ImageClassificationData]):
@@ -38,5 +45,27 @@ class ImageClassification(ClassTask[ImageClassificationData]):
         "longest": ("longest", count),
     }
 
+    def trainer_options(
+        self, recipe: Recipe, model: PreTrainedModel, arguments: TrainingArguments, prepared: Prepared
+    ) -> dict[str, Any]:
+        data = recipe.data
+        if data.flip == "auto":
+            parts: list[Any] = []
+            for name, most in (("train", TRAIN), ("validation", HELD_OUT)):
+                rows = prepared.splits[name]
+                rows = rows.select(spread(len(rows), most))
+                streams = rows.select_columns([PIXELS, COORDINATES]).with_format("numpy")
+                parts.append([_picture(one, data.patch_size) for one in streams])
+                parts.append(targets(rows))
+            flip = mirrored_suit(*parts, len(prepared.config["id2label"]))
+            recipe = replace(recipe, data=replace(data, flip=flip))
+        return super().trainer_options(recipe, model, arguments, prepared)
+
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
+
+
+def _picture(streams: Mapping[str, Any], patch: int) -> np.ndarray:
+    """Image that a processor made streams of."""
+    places = np.asarray(streams[COORDINATES]).reshape(-1, 2)
+    return picture(np.asarray(streams[PIXELS]).reshape(len(places), -1), places, patch).astype(np.uint8)

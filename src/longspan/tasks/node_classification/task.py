@@ -35,7 +35,7 @@ from longspan.results import Prediction
 from longspan.tasks.base.case import Case, class_asked, no_place
 from longspan.tasks.base.classes import (
     ClassificationScores,
-    best_scales,
+    balanced_scales,
     classification_scores,
     compare_accuracies,
     correct_rows,
@@ -140,7 +140,7 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
             return self.measure(found[nodes], gold)
         parts, wide = parts[nodes], self.model.wide
         if dataset is self.eval_dataset:
-            wide.scales.copy_(node_scales(parts, gold))
+            wide.scales.copy_(balanced_scales(parts, gold))
             self._deep_loss = float(cross_entropy(parts[:, 1].double(), gold))
         both = mixture(wide, parts)
         self.remember_parts(dataset, functools.partial(compare_accuracies, correct_rows(parts, both, gold)))
@@ -169,16 +169,6 @@ def outputs_of(model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | N
     finally:
         model.train(training)
     return found.logits[0].float().cpu(), None if found.parts is None else found.parts[0].float().cpu()
-
-
-def node_scales(parts: Tensor, labels: Tensor) -> Tensor:
-    """Factors of the logits of both parts (n, 2, c), (2,); see `best_scales`.
-
-    The part that gets more validation nodes right comes first, so that the other one has to add to it.
-    """
-    right = [(logits.argmax(-1) == labels).sum() for logits in parts.unbind(1)]
-    order = [1, 0] if right[1] > right[0] else [0, 1]
-    return best_scales(parts[:, order], labels)[order]
 
 
 def known_labels(graph: Graph, classes: Sequence[str]) -> Tensor:

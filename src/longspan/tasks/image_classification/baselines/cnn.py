@@ -3,6 +3,8 @@
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor, nn
 from longspan.tasks.base.classes import ClassificationScores
 from longspan.tasks.base.task import Baseline, Fitted, Recipe
 from longspan.tasks.image_classification.baselines._images import Images, images
+from longspan.tasks.image_classification.mirroring import HELD_OUT, TRAIN, mirrored_suit, spread
 
 #: Channels of the stages, each with two convolutions; height and width are halved between them.
 WIDTHS = (32, 64, 128)
@@ -55,6 +58,13 @@ def _train(model: nn.Module, found: Images, recipe: Recipe, random: np.random.Ge
     targets, pixels = found.targets["train"], found.pixels["train"]
     optimizer = torch.optim.AdamW(model.parameters(), RATE, weight_decay=DECAY)
     loss_of = nn.CrossEntropyLoss(label_smoothing=SMOOTHING)
+    change = recipe.data.augmentation
+    if recipe.data.flip == "auto":
+        parts: list[Any] = []
+        for name, most in (("train", TRAIN), ("validation", HELD_OUT)):
+            some = spread(len(found.pixels[name]), most)
+            parts += [found.pixels[name][some], found.targets[name][some]]
+        change = replace(change, flip=mirrored_suit(*parts, len(found.config.id2label)))
     minutes, start, steps = recipe.options.max_minutes, time.monotonic(), 0
     every = max(1, math.ceil(len(pixels) / BATCH))
     total = every * recipe.training["num_train_epochs"]
@@ -67,7 +77,7 @@ def _train(model: nn.Module, found: Images, recipe: Recipe, random: np.random.Ge
         for group in optimizer.param_groups:
             # A short warm-up, then a cosine.
             group["lr"] = RATE * min(1.0, (steps + 1) / 100) * 0.5 * (1 + math.cos(math.pi * done))
-        batch = np.stack([recipe.data.augmentation.changed(pixels[row], random) for row in rows])
+        batch = np.stack([change.changed(pixels[row], random) for row in rows])
         loss = loss_of(model(_input(torch.from_numpy(batch))), targets[rows])
         optimizer.zero_grad()
         loss.backward()

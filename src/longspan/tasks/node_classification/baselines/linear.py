@@ -12,8 +12,8 @@ from longspan.machine.memory import memory_limit
 from longspan.models.parts.losses import IGNORED
 from longspan.models.wide.nodes import NodePart, spread_labels
 from longspan.ops.propagation import propagate
-from longspan.tasks.base.classes import ClassificationScores, best_scales, classification_scores
-from longspan.tasks.base.linear import LinearFit, calibrated_loss, fit_linear
+from longspan.tasks.base.classes import ClassificationScores, best_scales, calibrated_loss, classification_scores
+from longspan.tasks.base.linear import LinearFit, fit_linear
 from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe
 from longspan.tasks.node_classification.baselines._nodes import LabelledGraph
 

@@ -1,0 +1,10 @@
+"""Statistics of cepstral coefficients: `Cepstra`."""
+
+from longspan.tasks.base.linear import FeatureCounts
+
+
+class Cepstra(FeatureCounts):
+    """Means and deviations of cepstral coefficients, of recordings and of their fifths, with logistic regression.
+
+    With `model.wide`, models contain it (`longspan.models.wide.linear.RecordingPart`).
+    """

@@ -129,8 +129,8 @@ class WideTrainer(LengthTrainer[S]):
 
     def scales(self, parts: Tensor, labels: Tensor) -> Tensor:
         """Factors of the logits of both parts on the validation split, `(2,)`."""
-        rows = (functools.partial(each, config=self.model.config) for each in (self.losses, self.points))
-        return best_scales(parts, labels, *rows)
+        losses, points = (functools.partial(each, config=self.model.config) for each in (self.losses, self.points))
+        return best_scales(parts, labels, losses, points)
 
     def decide(self, parts: Tensor | None, logits: Tensor, labels: Tensor) -> None:
         """Choose further settings on the validation split; by default none."""

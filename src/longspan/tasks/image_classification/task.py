@@ -57,7 +57,7 @@ class ImageClassification(ClassTask[ImageClassificationData]):
                 streams = rows.select_columns([PIXELS, COORDINATES]).with_format("numpy")
                 parts.append([_picture(one, data.patch_size) for one in streams])
                 parts.append(targets(rows))
-            flip = mirrored_suit(*parts, len(prepared.config["id2label"]))
+            flip = mirrored_suit(*parts, classes=len(prepared.config["id2label"]))
             recipe = replace(recipe, data=replace(data, flip=flip))
         return super().trainer_options(recipe, model, arguments, prepared)
 

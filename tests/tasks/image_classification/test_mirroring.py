@@ -28,7 +28,7 @@ def slopes(count: int, seed: int, both: bool) -> tuple[list[np.ndarray], torch.T
 
 @pytest.mark.parametrize("both", [True, False])
 def test_mirrored_images_of_other_classes_do_not_suit(both: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    assert mirrored_suit(*slopes(80, 0, both), *slopes(40, 1, both), 2) is both
+    assert mirrored_suit(*slopes(80, 0, both), *slopes(40, 1, both), classes=2) is both
     assert f"data.flip={str(both).lower()}" in capsys.readouterr().err
 
 

@@ -21,6 +21,7 @@ def mirrored_suit(
     labels: Tensor,
     held_out: Sequence[np.ndarray],
     truth: Tensor,
+    *,
     classes: int,
 ) -> bool:
     """Whether training images may be mirrored, left to right, with a note about it.

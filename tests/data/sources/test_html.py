@@ -1,7 +1,6 @@
 """Of HTML pages the text is read, as a browser shows it, whatever somebody made of the markup."""
 
 import gzip
-import sys
 from pathlib import Path
 
 import datasets
@@ -12,6 +11,7 @@ from longspan.data.sources.files.html import html_text
 from longspan.data.sources.formats.rows import read_rows
 from longspan.data.sources.loading import load
 from longspan.errors import UserError
+from longspan.machine import imports
 from longspan.tasks.document_classification.options import ClassificationData
 
 TEXT: list[Column] = [Text("text", "text_column")]
@@ -110,9 +110,11 @@ def test_what_is_never_closed_ends_with_the_page() -> None:
 
 
 def test_without_lxml_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lxml.etree", None)
+    monkeypatch.setattr(imports, "is_installed", lambda module: module != "lxml")
     write(tmp_path / "all" / "a.txt", b"text")
     assert len(list(read_rows(tmp_path / "all", TEXT, ClassificationData()))) == 1
     write(tmp_path / "all" / "b.html", b"<p>x")
-    with pytest.raises(UserError, match=r"package lxml to read the text of b.html, .*'longspan\[html\]', or"):
+    with pytest.raises(
+        UserError, match=r"reading the text of b.html needs the package 'lxml', .*\"longspan\[html\]\"`, or"
+    ):
         list(read_rows(tmp_path / "all", TEXT, ClassificationData()))

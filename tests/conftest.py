@@ -91,9 +91,10 @@ def _small_figures() -> Iterator[None]:
 
     def savefig(figure: Any, path: Path, **options: Any) -> None:
         frames = [frame.f_globals["__name__"] for frame, _ in traceback.walk_stack(sys._getframe(1))]
-        # The function that draws, and its caller: `save` and the decorator are between them and this.
-        drawing = [name for name in frames if name != "longspan.report.pictures"] or frames
-        if any(name.startswith("test_") for name in drawing[:2]):
+        if frames[0] == "longspan.report.pictures":
+            # Who called the function that draws: the decorator of such functions is between them.
+            frames = [name for name in frames[2:] if name != "longspan.report.pictures"]
+        if frames[0].startswith("test_"):
             usual(figure, path, **options)
         else:
             figure.set_layout_engine("none")

@@ -90,7 +90,7 @@ def _small_figures() -> Iterator[None]:
     usual = figures.Figure.savefig
 
     def savefig(figure: Any, path: Path, **options: Any) -> None:
-        frames = [frame.f_globals["__name__"] for frame, _ in traceback.walk_stack(sys._getframe(1))]
+        frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_stack(sys._getframe(1))]
         if frames[0] == "longspan.report.pictures":
             # Who called the function that draws: the decorator of such functions is between them.
             frames = [name for name in frames[2:] if name != "longspan.report.pictures"]

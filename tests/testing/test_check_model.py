@@ -338,3 +338,15 @@ def test_a_report_is_json(tmp_path: Path) -> None:
 
 
 _TINY_T5: dict[str, Any] = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, "num_layers": 1, "vocab_size": 40}
+
+
+class PassesOn(GPT2LMHeadModel):
+    """A model whose forward names no cache."""
+
+    def forward(self, *given: Any, **more: Any) -> Any:
+        return super().forward(*given, **more)
+
+
+def test_caches_are_found_where_a_model_passes_on_what_it_does_not_name() -> None:
+    report = check_model(PassesOn, only=["cached-steps", "cached-chunks"])
+    assert [check.outcome for check in report.checks] == ["passed", "passed"]

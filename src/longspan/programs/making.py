@@ -83,8 +83,9 @@ def load_torch(path: Path) -> Runner:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress what torch says about itself while it exports; errors are raised."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.fx", "torch._export")]
+    """Suppress what torch and onnxscript say about themselves while they export; errors are raised."""
+    names = ("torch.onnx", "torch.export", "torch.fx", "torch._export", "onnxscript")
+    loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

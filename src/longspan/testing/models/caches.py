@@ -149,9 +149,11 @@ def _stream(
             more["position_ids"] = positions[:, start:end]
         out = subject.model(**subject.named(ids[:, start:end]), use_cache=True, **more)
         parts.append(out.logits)
-        taken = inspect.signature(subject.model.forward).parameters
-        name = next((name for name in CACHES if name in taken and getattr(out, name, None) is not None), None)
-        if name is None:
+        found = [name for name in CACHES if getattr(out, name, None) is not None]
+        if not found:
             raise NotApplicable("it returns no cache")
+        taken = inspect.signature(subject.model.forward).parameters
+        # A model that passes on what it does not name takes the first.
+        name = next((name for name in found if name in taken), found[0])
         cache = {name: getattr(out, name)}
     return torch.cat(parts, 1), cache

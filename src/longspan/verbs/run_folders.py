@@ -187,7 +187,11 @@ class RunFolder:
         finished = result is not None and result.get("stopped") != "interrupted"
         if total < planned or (finished and total == planned):
             most = recipe.training.get("max_steps", -1)
-            said = f"max_steps={most}" if most > 0 else f"num_train_epochs={recipe.training['num_train_epochs']}"
+            said = (
+                f"max_steps={most}, which goes before epochs"
+                if most > 0
+                else f"num_train_epochs={recipe.training['num_train_epochs']}"
+            )
             raise UserError(
                 f"expected {'more than' if finished else 'at least'} the {planned:,} steps that were planned for the "
                 f"run in {self.path} before, got {total:,} from training.{said}; raise it."

@@ -233,13 +233,13 @@ class LongspanForSequenceClassification(LongspanPreTrainedModel):
         self.dropout = self.head_dropout()
         self.classifier = nn.Linear(self.vectors * self.pooling.output_dim, config.num_labels)
         if settings.wide:
-            self.wide = self.build_wide()
+            self.wide = self._build_wide()
         if isinstance(self.wide, Wide):
             width = self.longspan.embeddings.output_dim
             self.evidence = nn.Linear(LONGEST * config.num_labels, width, bias=False)
         self.post_init()
 
-    def build_wide(self) -> Wide | LinearPart:
+    def _build_wide(self) -> Wide | LinearPart:
         """Wide part, by default of documents."""
         settings = self.config.head
         tokens = self.config.vocab_size if settings.wide_characters else None
@@ -386,7 +386,7 @@ class LongspanForAudioClassification(LongspanForSequenceClassification):
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
 
-    def build_wide(self) -> LinearPart:
+    def _build_wide(self) -> LinearPart:
         return RecordingPart(self.config.embeddings.channels, self.config.num_labels)
 
     @delegate_args("inputs_embeds", "counts", "streams")

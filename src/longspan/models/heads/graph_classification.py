@@ -32,7 +32,7 @@ class LongspanForGraphClassification(LongspanForSequenceClassification):
 
     head_settings = GraphClassificationSettings
 
-    def build_wide(self) -> LinearPart:
+    def _build_wide(self) -> LinearPart:
         return GraphPart(self.config.embeddings.node_features, self.config.num_labels)
 
     @delegate_args("inputs_embeds", "columns", "values", "places", "counts", "streams")

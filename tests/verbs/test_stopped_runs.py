@@ -299,7 +299,9 @@ def test_what_cannot_be_trained_longer(animals: Path, tmp_path: Path, whole: tup
         train(several, run=run, resume=True)
     # Steps go before epochs, and these are fewer, or as many.
     for steps in (15, 2 * STEPS):
-        message = rf"expected more than the 20 steps that .*, got {steps} from training\.max_steps={steps}; raise it"
+        message = (
+            rf"more than the 20 steps that .*, got {steps} from training\.max_steps={steps}, which goes before epochs"
+        )
         with pytest.raises(UserError, match=message):
             train(recipe(animals, "training.num_train_epochs=3", f"training.max_steps={steps}"), run=run, resume=True)
     assert sorted(path.name for path in run.iterdir()) == before

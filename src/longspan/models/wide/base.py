@@ -1,9 +1,13 @@
-"""Base class of the wide parts of models: `WidePart`."""
+"""Base classes of the wide parts of models: `WidePart`, and `ScaledPart` for scores that are added."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+
+from longspan.ops.pooling import accumulation_dtype
 
 
 class WidePart(nn.Module, ABC):
@@ -26,3 +30,23 @@ class WidePart(nn.Module, ABC):
         return [
             f"{prefix}.{name}".removeprefix(".") for prefix, module in self.named_modules() for name in module._buffers
         ]
+
+
+class ScaledPart(WidePart):
+    """Scores of counts, to which those of the network are added, each times its own scale."""
+
+    scales: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Those of counts and network, chosen on the validation split.
+        self.register_buffer("scales", torch.empty(2))
+
+    def reset_parameters(self) -> None:
+        for name, tensor in self.named_buffers():
+            nn.init.constant_(tensor, float(name == "scales"))
+
+    def combined(self, counts: Float[Tensor, "*n"], network: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        """Scores of both parts together, in at least float32."""
+        scales, scores = (tensor.to(accumulation_dtype(tensor.dtype)) for tensor in (self.scales, network))
+        return scales[0] * counts + scales[1] * scores

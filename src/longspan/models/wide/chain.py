@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.models.parts.words import LETTERS
-from longspan.models.wide.base import WidePart
+from longspan.models.wide.base import ScaledPart
 from longspan.models.wide.classifier import fold_of
 from longspan.models.wide.word_features import KNOWN, NOTHING, decoded, kinds_of_characters, lower_cases, word_features
 
@@ -13,7 +13,7 @@ from longspan.models.wide.word_features import KNOWN, NOTHING, decoded, kinds_of
 FOLDS = 3
 
 
-class WideChain(WidePart):
+class WideChain(ScaledPart):
     """A linear-chain CRF over the hand-made features of words (`longspan.models.wide.word_features`).
 
     Its scores are u[t, y] = Σ_f W[f(t), y], the sum over those features of word t that are known, and A[y, y'] of
@@ -32,7 +32,6 @@ class WideChain(WidePart):
         keys: (size,) the hashes of the features in increasing order.
         weight: (size, labels) W.
         transitions: (labels, labels) A, from the first label to the second.
-        scales: (2,) of its own scores, and those of the network.
         spelling: (tokens, LETTERS) uint8, the bytes of each token, 0 after the last.
         held_out: (FOLDS, size, labels) float16, the weights fitted without the documents of each fold; only in
             training.
@@ -41,7 +40,6 @@ class WideChain(WidePart):
     keys: Tensor
     weight: Tensor
     transitions: Tensor
-    scales: Tensor
     spelling: Tensor
     lower: Tensor
     kinds: Tensor
@@ -50,7 +48,7 @@ class WideChain(WidePart):
     def __init__(self, size: int, labels: int, tokens: int) -> None:
         super().__init__()
         self.register_buffer("keys", torch.empty(max(1, size), dtype=torch.int64))
-        shapes = {"weight": (max(1, size), labels), "transitions": (labels, labels), "scales": (2,)}
+        shapes = {"weight": (max(1, size), labels), "transitions": (labels, labels)}
         for name, shape in shapes.items():
             self.register_buffer(name, torch.empty(shape))
         self.register_buffer("spelling", torch.empty(tokens, LETTERS, dtype=torch.uint8))
@@ -61,11 +59,8 @@ class WideChain(WidePart):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Forget everything: no feature is known."""
+        super().reset_parameters()
         nn.init.constant_(self.keys, NOTHING)
-        nn.init.constant_(self.scales, 1)
-        for tensor in (self.weight, self.transitions, self.spelling):
-            nn.init.zeros_(tensor)
         with torch.no_grad():
             self.lower.copy_(lower_cases())
             self.kinds.copy_(kinds_of_characters())
@@ -139,11 +134,6 @@ class WideChain(WidePart):
         found = by_word.new_zeros(*ids.shape, by_word.shape[1])
         found[real] = by_word[_numbers(first)[real]]
         return found
-
-    def combined(self, wide: Float[Tensor, "..."], deep: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Return the scores of both parts together."""
-        own, other = self.scales.float().unbind()
-        return own * wide + other * deep.float()
 
 
 def _numbers(first: Bool[Tensor, "b t"]) -> Int[Tensor, "b t"]:

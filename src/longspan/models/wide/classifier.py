@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.models.wide.base import WidePart
+from longspan.models.wide.base import ScaledPart
 
 _PRIME = 2**31 - 1
 #: Odd factors below the prime, one for each place in an n-gram; the hash is linear in the tokens modulo the prime.
@@ -124,7 +124,7 @@ class NgramShares(NamedTuple):
         return found
 
 
-class Wide(WidePart):
+class Wide(ScaledPart):
     """Two linear models over the different n-grams of 1 to 3 tokens that a document has, and log-count ratios of them.
 
     logits = Σ_g (W[g] + a_g U[g]) + b, the sum over those of the document's n-grams that are known. W weighs that an
@@ -151,7 +151,6 @@ class Wide(WidePart):
     idf: Tensor
     ratio: Tensor
     bias: Tensor
-    scales: Tensor
     spelling: Tensor | None
     held_out: Tensor | None
 
@@ -162,8 +161,7 @@ class Wide(WidePart):
         table = (buckets, classes)
         for name, shape in (("weight", table), ("tfidf_weight", table), ("idf", (buckets,)), ("ratio", table)):
             self.register_buffer(name, torch.empty(shape))
-        for name, shape in (("bias", (classes,)), ("scales", (2,))):
-            self.register_buffer(name, torch.empty(shape))
+        self.register_buffer("bias", torch.empty(classes))
         #: `(tokens, g)` the n-grams of characters that each token has, from `spelled`.
         spelling = None if tokens is None else torch.empty(tokens, _PARTS, dtype=torch.int32)
         self.register_buffer("spelling", spelling)
@@ -172,13 +170,10 @@ class Wide(WidePart):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Forget everything: the logits are those of the deep part."""
+        super().reset_parameters()
         nn.init.constant_(self.keys, -1)
-        nn.init.constant_(self.scales, 1)
         if self.spelling is not None:
             nn.init.constant_(self.spelling, _PRIME)
-        for tensor in (self.weight, self.tfidf_weight, self.idf, self.ratio, self.bias):
-            nn.init.zeros_(tensor)
 
     def hashed(
         self, ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] | None = None
@@ -238,11 +233,6 @@ class Wide(WidePart):
         else:
             found = nn.functional.embedding(places, self.ratio)
         return found.masked_fill((self.keys[places] != hashes).unsqueeze(-1), 0).flatten(2)
-
-    def combined(self, wide: Float[Tensor, "b c"], deep: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
-        """Return the logits of both parts."""
-        own, other = self.scales.float().unbind()
-        return own * wide + other * deep.float()
 
 
 def tfidf(times: Int[Tensor, "b g"], idf: Float[Tensor, "b g"]) -> Float[Tensor, "b g"]:

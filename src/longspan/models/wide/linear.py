@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.models.embeddings.nodes import feature_sums
-from longspan.models.wide.base import WidePart
+from longspan.models.wide.base import ScaledPart
 
 #: Cepstral coefficients of a frame, and equal parts of a recording that have features of their own.
 COEFFICIENTS, SEGMENTS = 20, 5
@@ -16,7 +16,7 @@ COEFFICIENTS, SEGMENTS = 20, 5
 LARGEST_DEGREE, PAIRED = 32, 32
 
 
-class LinearPart(WidePart):
+class LinearPart(ScaledPart):
     """A linear model over features that are computed, not learned, from the streams of an example.
 
     Args:
@@ -26,21 +26,12 @@ class LinearPart(WidePart):
 
     weight: Tensor
     bias: Tensor
-    scales: Tensor
 
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
         self.register_buffer("weight", torch.empty(features, classes))
         self.register_buffer("bias", torch.empty(classes))
-        #: Weights of this part and the network.
-        self.register_buffer("scales", torch.empty(2))
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Forget everything: the logits are those of the network."""
-        nn.init.constant_(self.scales, 1)
-        for tensor in (self.weight, self.bias):
-            nn.init.zeros_(tensor)
 
     @abstractmethod
     def features(
@@ -62,11 +53,6 @@ class LinearPart(WidePart):
     ) -> Float[Tensor, "b c"]:
         """Return the logits in float32; see `features`."""
         return self.features(mask, counts, **streams) @ self.weight.float() + self.bias.float()
-
-    def combined(self, wide: Float[Tensor, "b c"], deep: Float[Tensor, "b c"]) -> Float[Tensor, "b c"]:
-        """Return the logits of both parts."""
-        own, other = self.scales.float().unbind()
-        return own * wide + other * deep.float()
 
 
 class RecordingPart(LinearPart):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from longspan.models.embeddings.nodes import feature_sums
 from longspan.models.parts.losses import IGNORED
-from longspan.models.wide.base import WidePart
+from longspan.models.wide.base import ScaledPart
 from longspan.ops.propagation import propagate
 
 #: Steps of label propagation.
@@ -15,7 +15,7 @@ STEPS = 50
 _EVEN = 0.01
 
 
-class NodePart(WidePart):
+class NodePart(ScaledPart):
     """Two linear models and propagated labels of the nodes of graphs, in a weighted sum of logits.
 
     With node features X and the normalised adjacency matrix P of `ops.propagation`, the logits are
@@ -35,7 +35,6 @@ class NodePart(WidePart):
     weight: Tensor
     bias: Tensor
     shares: Tensor
-    scales: Tensor
     hops: Tensor
     retained: Tensor
     base: Tensor
@@ -47,8 +46,6 @@ class NodePart(WidePart):
         self.register_buffer("bias", torch.empty(2, classes))
         #: Weights of own features, propagated features and propagated labels in the sum.
         self.register_buffer("shares", torch.empty(3))
-        #: Weights of this part and the network.
-        self.register_buffer("scales", torch.empty(2))
         #: Steps k for features; share a for labels; the linear model in F_0, or 2 for none.
         self.register_buffer("hops", torch.empty((), dtype=torch.long))
         self.register_buffer("retained", torch.empty(()))
@@ -56,11 +53,9 @@ class NodePart(WidePart):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Forget everything: the logits are those of the network."""
-        for tensor, value in ((self.scales, 1), (self.hops, 1), (self.base, 2), (self.retained, 0.5)):
+        super().reset_parameters()
+        for tensor, value in ((self.hops, 1), (self.base, 2), (self.retained, 0.5)):
             nn.init.constant_(tensor, value)
-        for tensor in (self.weight, self.bias, self.shares):
-            nn.init.zeros_(tensor)
 
     def forward(
         self,
@@ -88,11 +83,6 @@ class NodePart(WidePart):
         spread = spread_labels(labels, (own, passed), int(self.base), float(self.retained), source, target, times)
         total = torch.stack((own, passed, spread), -1) @ self.shares.float()
         return total.view(*nodes.shape, -1)
-
-    def combined(self, wide: Float[Tensor, "b t c"], deep: Float[Tensor, "b t c"]) -> Float[Tensor, "b t c"]:
-        """Return the logits of both parts."""
-        own, other = self.scales.float().unbind()
-        return own * wide + other * deep.float()
 
 
 def spread_labels(

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.models.wide.base import WidePart
+from longspan.models.wide.base import ScaledPart
 from longspan.models.wide.classifier import tfidf
 from longspan.ops.pooling import accumulation_dtype
 
@@ -36,7 +36,7 @@ class Titles(NamedTuple):
     odds: Float[Tensor, " n"]
 
 
-class Ranker(WidePart):
+class Ranker(ScaledPart):
     """A score of each candidate for each user, a weighted sum of what is counted in training.
 
     Equations (x is the TF-IDF vector of a title, of length 1, and h are the titles that the user clicked before):
@@ -66,7 +66,6 @@ class Ranker(WidePart):
     item_odds: Tensor
     first: Tensor
     weights: Tensor
-    scales: Tensor
 
     def __init__(self, vocab_size: int, items: int, origin: float = 0.0, unit: float = 0.0) -> None:
         super().__init__()
@@ -80,17 +79,11 @@ class Ranker(WidePart):
             self.register_buffer(name, torch.empty(vocab_size))
         self.register_buffer("item_odds", torch.empty(items + 1))
         self.register_buffer("weights", torch.empty(len(FEATURES)))
-        #: Those of counts and network.
-        self.register_buffer("scales", torch.empty(2))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Forget everything: the scores are those of the network."""
-        nn.init.constant_(self.token_words, 0)
+        super().reset_parameters()
         nn.init.constant_(self.first, NEVER)
-        nn.init.constant_(self.scales, 1)
-        for tensor in (self.idf, self.word_odds, self.item_odds, self.weights):
-            nn.init.zeros_(tensor)
 
     def ticks(self, times: np.ndarray) -> Int[Tensor, " n"]:
         """Return times as whole numbers, which no data type of a model makes inexact; NaN as `NEVER`.
@@ -183,11 +176,6 @@ class Ranker(WidePart):
         own, words, clicks, age = _exact(self.weights).unbind()
         each = words * titles.odds + clicks * _exact(self.item_odds[item_ids])
         return own * match + each + age * self._ages(item_ids.expand(len(times), -1), times)
-
-    def combined(self, counts: Float[Tensor, "*n"], network: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
-        """Return the scores of both parts."""
-        own, other = _exact(self.scales).unbind()
-        return own * counts + other * _exact(network)
 
     def _ages(self, item_ids: Int[Tensor, "b c"], times: Int[Tensor, " b"]) -> Float[Tensor, "b c"]:
         first, now = self.first[item_ids], times.unsqueeze(1)

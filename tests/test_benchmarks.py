@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from decisive_words import write_run
 
@@ -175,7 +176,27 @@ def test_spoken_digits(tmp_path: Path, run_benchmark: Callable[..., None]) -> No
         for path in (tmp_path / "tables").glob("*.csv")
     }
     official = {"official_test": 20, "official_validation": 180, "official_train": 280}
-    assert sizes.items() >= (official | {"without_a_test": 240, "without_b_validation": 150}).items()
+    left_out = {"without_a_test": 240, "without_b_validation": 150, "a_to_b_train": 140, "b_to_a_test": 240}
+    assert sizes.items() >= (official | left_out | {"two_train": 190, "two_validation": 50, "two_test": 240}).items()
+
+
+def test_node_graphs(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
+    run_benchmark("node_graphs.py", str(tmp_path))
+    for name, nodes, labelled in (("web", 183, 87), ("weak", 2700, 819), ("pages", 2277, 1092)):
+        with np.load(tmp_path / f"{name}.npz") as graph:
+            assert (graph["shape"][0], len(graph["train"])) == (nodes, labelled)
+            split = np.concatenate([graph[part] for part in ("train", "valid", "test")])
+            np.testing.assert_array_equal(np.sort(split), np.arange(nodes))
+            assert graph["edges"].max() < nodes
+
+
+def test_digit_pictures(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
+    run_benchmark("digit_pictures.py", str(tmp_path), "--count", "20")
+    assert {name: len([*(tmp_path / name).glob("[0-9]/*.png")]) for name in ("train", "validation", "test")} == {
+        "train": 20,
+        "validation": 2,
+        "test": 4,
+    }
 
 
 def test_cifar(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:

@@ -118,6 +118,8 @@ class PatchEmbeddings(Embeddings):
         there = mask.new_zeros(batch, rows * columns + 1).scatter(1, place, True)[:, :-1].view(batch, 1, rows, columns)
         image = grid.view(batch, rows, columns, size, size, self.colours).permute(0, 5, 1, 3, 2, 4)
         image = image.reshape(batch, self.colours, rows * size, columns * size)
+        # The norms need no copies of channels that come last.
+        image = image.contiguous(memory_format=torch.channels_last)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             image = convolution(image)
             image = nn.functional.gelu(norm(image.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)

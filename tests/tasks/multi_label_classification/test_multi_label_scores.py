@@ -83,18 +83,32 @@ def test_f1_is_that_of_torchmetrics() -> None:
     assert scores.loss == pytest.approx(float(expected), abs=1e-12)
 
 
-def test_thresholds_have_the_best_f1_of_all() -> None:
+def test_thresholds_have_the_best_f1_of_a_label_and_of_all_labels() -> None:
     logits, targets = example(200)
     chosen = best_thresholds(logits, targets)
-    scores = multi_label_scores(logits, targets, list("abcd"), chosen)
-    for i, row in enumerate(scores.per_label.values()):
-        others = [
-            multi_label_scores(logits[:, [i]], targets[:, [i]], ["x"], [cut]).per_label["x"]["f1"]
-            for cut in np.linspace(0, 1, 101)
-        ]
-        assert row["f1"] >= max(others)
+
+    def f1(label: int, cut: float) -> float:
+        given, truth = probabilities(logits) >= cut, targets > 0.5
+        # All labels together count as 200 documents, as many as there are.
+        weights = torch.full((4,), 0.25, dtype=torch.float64)
+        weights[label] += 1
+        right, decided = (given & truth).sum(0).double(), (given.sum(0) + truth.sum(0)).double()
+        return float(2 * right @ weights / (decided @ weights))
+
+    for label, cut in enumerate(chosen):
+        assert f1(label, cut) >= max(f1(label, other) for other in np.linspace(0, 1, 101)) - 1e-9
         # Between two documents, not at one.
-        assert (probabilities(logits[:, i]) - row["threshold"]).abs().min() > 1e-4
+        assert (probabilities(logits[:, label]) - cut).abs().min() > 1e-5
+
+
+def test_a_label_of_few_documents_has_the_threshold_of_all() -> None:
+    """Three documents with each label say little: chance would put the thresholds far apart."""
+    generator = torch.Generator().manual_seed(0)
+    targets = (torch.rand(30, 8, generator=generator) < 0.1).float()
+    logits = 2 * targets - 2 + torch.randn(30, 8, generator=generator)
+    alone = [best_thresholds(logits[:, [label]], targets[:, [label]])[0] for label in range(8)]
+    together = best_thresholds(logits, targets)
+    assert np.std(together) < np.std(alone) / 2
 
 
 @pytest.mark.parametrize("truth", [[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])

@@ -70,33 +70,50 @@ def precision_recall(logits: np.ndarray, truth: np.ndarray) -> Curve:
     return Curve(ranked[last], found / (last + 1), found / found[-1])
 
 
+#: Documents that the decisions about all labels count as, in the choice of a label's threshold.
+_POOLED = 200
+
+
 def best_thresholds(logits: Tensor, targets: Tensor) -> list[float]:
     """Return, for each label, the probability from which giving it has the highest F1.
 
-    It lies between the probabilities of two documents, so that rounding decides nothing. Where several have that F1,
-    it is the one nearest to 0.5, and 0.5 itself where no document, or every document, has the label.
+    Few documents have a label by chance. F1 therefore is that of the label's decisions and of the decisions about all
+    labels together, which count as `_POOLED` documents. A threshold lies between two logits, so that rounding decides
+    nothing. Where several have that F1, it is the one nearest to 0.5, and 0.5 itself where all decisions are the same.
 
     Args:
         logits: `(n, k)` logits of the validation split.
         targets: `(n, k)` 0 or 1.
     """
-    return [
-        _best_threshold(column, truth)
-        for column, truth in zip(logits.double().numpy().T, targets.numpy().T > 0.5, strict=True)
-    ]
-
-
-def _best_threshold(logits: np.ndarray, truth: np.ndarray) -> float:
+    columns, truth = logits.double().numpy(), targets.numpy() > 0.5
     if truth.all() or not truth.any():
-        return 0.5
-    curve = precision_recall(logits, truth)
-    # Midway to the next logit; half of one below the lowest, from which all are taken.
-    below = np.append(curve.logits[1:], curve.logits[-1] - 1)
-    cuts = _sigmoid((curve.logits + below) / 2)
-    both = curve.precision + curve.recall
-    f1 = np.divide(2 * curve.precision * curve.recall, both, out=np.zeros_like(both), where=both > 0)
-    best = np.flatnonzero(f1 >= f1.max() - 1e-12)
-    return float(cuts[best[np.abs(cuts[best] - 0.5).argmin()]])
+        return [0.5] * truth.shape[1]
+    every, weight = (np.sort(columns, axis=None), np.sort(columns[truth])), _POOLED / truth.size
+    cuts = _cuts(every[0])
+    right, decided = _sums(*every, cuts)
+    common = cuts[(right / decided).argmax()]
+    found = []
+    for column, has in zip(columns.T, truth.T, strict=True):
+        cuts = np.append(_cuts(column), common)
+        right, decided = _sums(np.sort(column), np.sort(column[has]), cuts) + weight * _sums(*every, cuts)
+        best = cuts[right / decided >= (right / decided).max() - 1e-12]
+        found.append(float(min(_sigmoid(best), key=lambda cut: abs(cut - 0.5))))
+    return found
+
+
+def _cuts(logits: np.ndarray) -> np.ndarray:
+    """Numbers midway between logits and the next lower ones, and a half below the lowest."""
+    distinct = np.unique(logits)
+    return (distinct + np.append(distinct[:1] - 1, distinct[:-1])) / 2
+
+
+def _sums(logits: np.ndarray, having: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """Numerator and denominator of F1 from each of `cuts` on, `(2, c)`, by logits of all and of those with the label.
+
+    Logits are in increasing order.
+    """
+    given, right = (len(each) - np.searchsorted(each, cuts) for each in (logits, having))
+    return np.stack([2.0 * right, given + len(having)])
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -199,6 +199,25 @@ def test_digit_pictures(tmp_path: Path, run_benchmark: Callable[..., None]) -> N
     }
 
 
+def test_passages_and_stars(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
+    (tmp_path / "books").mkdir()
+    for name in "abcde":
+        sentences = (
+            f"This is sentence {number} of book {name}, which has enough characters." for number in range(4000)
+        )
+        (tmp_path / "books" / f"{name}.md").write_text("\n".join(sentences), encoding="utf-8")
+    for place in ("train/pos/1_9.txt", "train/neg/1_2.txt", "test/neg/1_1.txt"):
+        (tmp_path / place).parent.mkdir(parents=True)
+        (tmp_path / place).write_text("A film.", encoding="utf-8")
+    run_benchmark("passages_and_stars.py", str(tmp_path / "books"), str(tmp_path), str(tmp_path / "tables"))
+    tables = {path.stem: path.read_text(encoding="utf-8").splitlines() for path in (tmp_path / "tables").iterdir()}
+    sizes = {"passages_train": 810, "passages_validation": 90, "passages_test": 1500}
+    assert {name: len(rows) for name, rows in tables.items() if "passages" in name} == sizes
+    assert sorted(json.loads(row)["label"] for row in tables["stars_train"]) == [2, 9]
+    row = json.loads(tables["passages_test"][0])
+    assert {f"b{'abcde'.index(name)}" for name in "abcde" if f"book {name}," in row["text"]} == set(row["labels"])
+
+
 def test_cifar(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
     for folder in (tmp_path / "cifar" / split / kind for split in ("train", "test") for kind in ("cat", "ship")):
         folder.mkdir(parents=True)

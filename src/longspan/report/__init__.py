@@ -12,7 +12,7 @@ from longspan.machine.printing import markdown_cell, printable
 from longspan.mixers import Description
 from longspan.report.wrapping import WIDTH, fitted
 from longspan.results import Spread, TrainingResult
-from longspan.results.parts import Parts, describe_parts
+from longspan.results.parts import COUNTS, Parts, describe_parts
 from longspan.results.scores import Scores
 
 SPLITS = ("validation", "test")
@@ -129,8 +129,12 @@ def parts_sentence(result: TrainingResult) -> str:
         if result.details.get(name):
             found = Parts.from_dict(result.details[name])
             word = result.scores[split].shown().get(found.score, found.score)
-            return f"Parts on the {split} split: {describe_parts(found, word, number)}"
+            sentence = f"Parts on the {split} split: {describe_parts(found, word, number)}"
+            return f"{sentence} {_ALONE}" if found.equals_both(COUNTS) else sentence
     return ""
+
+
+_ALONE = "To train this part alone, set training.max_minutes=0 training.max_steps=1."
 
 
 def selection(result: TrainingResult) -> str:

@@ -1,0 +1,68 @@
+"""Write splits for two tasks: which books passages are from, several each, and how many stars film reviews give.
+
+    python benchmarks/passages_and_stars.py BOOKS REVIEWS TABLES
+
+BOOKS is a folder of Markdown files; passages are of the first 12. One has two sentences of each of one to three books,
+in random order. REVIEWS is the folder aclImdb (Maas et al. 2011, https://aclanthology.org/P11-1015).
+"""
+
+import argparse
+import json
+import random
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+PASSAGES = {"train": 810, "validation": 90, "test": 1500}
+
+
+def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as JSON lines."""
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+
+
+def sentences(book: Path, choose: random.Random) -> list[str]:
+    """Sentences of 41 to 199 characters, in random order."""
+    text = book.read_text(encoding="utf-8", errors="ignore")
+    every = (" ".join(sentence.split()) for sentence in re.split(r"(?<=[.!?])\s+", text))
+    found = [sentence for sentence in every if 40 < len(sentence) < 200]
+    choose.shuffle(found)
+    return found
+
+
+def passage(books: Mapping[str, list[str]], choose: random.Random) -> dict[str, Any]:
+    """Draw a passage; its sentences are not drawn again."""
+    labels = choose.sample(list(books), choose.choice([1, 1, 2, 2, 3]))
+    parts = [books[label].pop() for label in labels for _ in range(2)]
+    choose.shuffle(parts)
+    return {"text": " ".join(parts), "labels": sorted(labels)}
+
+
+def reviews(folder: Path, choose: random.Random) -> list[dict[str, Any]]:
+    """Texts and stars of the reviews of a split, in random order."""
+    files = [file for kind in ("pos", "neg") for file in sorted((folder / kind).glob("*.txt"))]
+    rows = [{"text": file.read_text(encoding="utf-8"), "label": int(file.stem.split("_")[1])} for file in files]
+    choose.shuffle(rows)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("books", "reviews", "tables"):
+        parser.add_argument(name, type=Path)
+    given = parser.parse_args()
+    given.tables.mkdir(parents=True, exist_ok=True)
+    choose = random.Random(0)
+    files = sorted(given.books.rglob("*.md"))[:12]
+    books = {f"b{number}": sentences(file, choose) for number, file in enumerate(files)}
+    for split, count in PASSAGES.items():
+        write(given.tables / f"passages_{split}.jsonl", (passage(books, choose) for _ in range(count)))
+    choose = random.Random(0)
+    train, test = (reviews(given.reviews / split, choose) for split in ("train", "test"))
+    for split, rows in (("train", train[:1800]), ("validation", train[1800:2000]), ("test", test[:3000])):
+        write(given.tables / f"stars_{split}.jsonl", rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -124,7 +124,16 @@ def test_generation_goes_on_from_states() -> None:
         assert torch.equal(generate(model, whole[:, :13], 5, past_key_values=states), whole)
         new = generate(model, whole[:, 11:13], 5, attention_mask=mask, past_key_values=states)
         assert torch.equal(new, whole[:, 11:])
+        assert torch.equal(generate(model, whole[:, :13], 5, cache=states), whole)
     assert states.get_seq_length() == 11
+
+
+@torch.inference_mode()
+def test_generation_is_guided() -> None:
+    """transformers then calls `forward` itself, with its own name for states."""
+    model, ids = build(["additive"]), prompts(2, 8)
+    options: dict[str, Any] = {"guidance_scale": 1.5, "negative_prompt_ids": prompts(2, 4)}
+    assert torch.equal(generate(model, ids, **options), generate(model, ids, use_cache=False, **options))
 
 
 @torch.inference_mode()

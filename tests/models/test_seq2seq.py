@@ -281,6 +281,7 @@ def test_states_are_saved_reordered_and_reset(form: str) -> None:
     read = model.decoder.states_from(states.tensors())
     close(follow(read, [0, 1, 2]), expected)
     assert read.nbytes == states.nbytes
+    close(model(decoder_input_ids=target[:, 4:], cache=states).logits, expected)
     moved = copy.deepcopy(states)
     moved.reorder_cache(torch.tensor([2, 0, 0]))
     close(follow(moved, [2, 0, 0]), expected[[2, 0, 0]])

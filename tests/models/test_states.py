@@ -250,6 +250,17 @@ def test_positions_with_a_period_have_no_end() -> None:
         build("softmax", position_period=0)
 
 
+@torch.inference_mode()
+def test_states_are_given_by_either_name() -> None:
+    """transformers 5.24 calls `cache` what earlier releases call `past_key_values`."""
+    model, ids = build("additive"), tokens()
+    states = model(ids[:, :7], use_cache=True).past_key_values
+    expected = model(ids[:, 7:], past_key_values=states).last_hidden_state
+    assert torch.equal(model(ids[:, 7:], cache=states).last_hidden_state, expected)
+    with pytest.raises(UserError, match="either cache or past_key_values, got both"):
+        model(ids[:, 7:], cache=states, past_key_values=states)
+
+
 def test_mistakes_are_named() -> None:
     ids = tokens()
     with pytest.raises(UserError, match="expected a causal model for states"):

@@ -134,6 +134,9 @@ def test_a_causal_model_labels_a_stream_as_the_whole(crf: bool) -> None:
         past, chain = found.past_key_values, found.chain_state
         logits.append(found.logits)
     torch.testing.assert_close(torch.cat(logits, 1), whole.logits)
+    first = model(IDS[:, :6], use_cache=True)
+    last = model(IDS[:, 6:], cache=first.past_key_values, chain_state=first.chain_state)
+    torch.testing.assert_close(last.logits, whole.logits[:, 6:])
     # What comes later changes nothing.
     torch.testing.assert_close(model(IDS[:, :4]).logits, whole.logits[:, :4])
 

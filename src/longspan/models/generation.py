@@ -1,6 +1,5 @@
 """transformers' `generate` with the states of mixers as its cache, assisted decoding included."""
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from typing_extensions import override
 from longspan.errors import UserError
 from longspan.models.backbone import Backbone
 from longspan.models.model import LongspanModel
-from longspan.models.states import CACHE, MixerStates
+from longspan.models.states import CACHE, MixerStates, accept_cache
 
 #: State of `generate` for the sources.
 _SOURCE = ("encoder_outputs", "attention_mask", "source_ids")
@@ -26,23 +25,12 @@ class LongspanGenerationMixin(GenerationMixin):
     (`RewindableStates`): what is generated is the same as without. UserError is raised where it would not be.
     """
 
+    @accept_cache
     def generate(self, *arguments: Any, past_key_values: MixerStates | None = None, **options: Any) -> Any:
-        """Generate tokens; see transformers. `past_key_values` are states to continue from, whatever it calls them."""
+        """Generate tokens; see transformers. `past_key_values` or `cache` are states to continue from."""
         if past_key_values is not None:
             options[CACHE] = past_key_values
         return super().generate(*arguments, **options)
-
-    def prepare_inputs_for_generation(self, *arguments: Any, **options: Any) -> dict[str, Any]:
-        """Return the arguments of `forward` for the next tokens; see transformers."""
-        prepared: dict[str, Any] = super().prepare_inputs_for_generation(*arguments, **options)
-        if CACHE in prepared:
-            prepared["past_key_values"] = prepared.pop(CACHE)
-        return prepared
-
-    # transformers looks there for arguments that it may give.
-    prepare_inputs_for_generation.__signature__ = inspect.signature(  # type: ignore[attr-defined]
-        GenerationMixin.prepare_inputs_for_generation
-    )
 
     @classmethod
     @override

@@ -27,7 +27,7 @@ from longspan.models.parts.short_convolution import ShortConvolution
 from longspan.models.parts.words import WordCharacters
 from longspan.models.publishing import put_card
 from longspan.models.settings import HeadSettings, arguments
-from longspan.models.states import CACHE, MixerStates
+from longspan.models.states import CACHE, MixerStates, accept_cache
 from longspan.models.wide.base import WidePart
 from longspan.models.window_encoder import WindowEncoder
 from longspan.ops.dropout import Dropout
@@ -270,6 +270,7 @@ class LongspanModel(LongspanPreTrainedModel):
             context = torch.zeros(1, 1, self.config.dim, dtype=self.dtype, device=device or self.device)
         return self.init_states(1, device=device, context=context).filled(tensors)
 
+    @accept_cache
     @can_return_tuple
     def forward(
         self,

@@ -1,8 +1,9 @@
 """The states of a causal model after the sequences so far, used in place of transformers' cache."""
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +23,26 @@ _HISTORY = "history."
 _CONTEXT = "context."
 
 
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def accept_cache(method: _Method) -> _Method:
+    """Let a method take its `past_key_values` as `cache` too, whichever of them transformers says.
+
+    Raises UserError for both.
+    """
+
+    @functools.wraps(method)
+    def named(self: Any, *arguments: Any, cache: "MixerStates | None" = None, **options: Any) -> Any:
+        if cache is not None:
+            if options.get("past_key_values") is not None:
+                raise UserError("expected states as either cache or past_key_values, got both; leave one of them out.")
+            options["past_key_values"] = cache
+        return method(self, *arguments, **options)
+
+    return named  # type: ignore[return-value]
+
+
 class Resettable(Protocol):
     """Owner of a state."""
 
@@ -30,7 +51,7 @@ class Resettable(Protocol):
 
 
 class MixerStates:
-    """One state per layer for a batch of sequences, which models take and return as `past_key_values`.
+    """One state per layer for a batch of sequences, which models take and return as `past_key_values` or `cache`.
 
     A model's forward pass does not change the states it is given and returns new ones, so generation can continue from
     the states after a prompt many times. Only `reorder_cache` and `batch_repeat_interleave`, which transformers calls

@@ -27,7 +27,7 @@ from longspan.models.parts.losses import (
     positions_to_score,
 )
 from longspan.models.settings import HeadSettings, from_data
-from longspan.models.states import CACHE, MixerStates
+from longspan.models.states import CACHE, MixerStates, accept_cache
 from longspan.models.wide.language import Mixture, MixtureInput
 from longspan.ops.pooling import accumulation_dtype
 from longspan.options import Range, option
@@ -174,6 +174,7 @@ class LongspanForCausalLM(LongspanPreTrainedModel, LongspanGenerationMixin):
             return expanded
         return dict(self._tied_weights_keys)
 
+    @accept_cache
     @delegate_args("inputs_embeds", "document_ids", "past_key_values", "use_cache", "counts")
     def forward(
         self,

@@ -28,7 +28,7 @@ from longspan.models.parts.losses import (
     uniform_losses,
 )
 from longspan.models.settings import DEEPEST, WIDEST, HeadSettings, from_data
-from longspan.models.states import CACHE, MixerStates
+from longspan.models.states import CACHE, MixerStates, accept_cache
 from longspan.options import Range, option
 
 
@@ -263,6 +263,7 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         states.context = {} if source is None else source._asdict()
         return states
 
+    @accept_cache
     @can_return_tuple
     def forward(
         self,

@@ -18,7 +18,7 @@ from longspan.models.parts.linear_chain import COUNTS_ALONE, LinearChain, path_l
 from longspan.models.parts.losses import IGNORED, Losses, check_token_labels, class_losses, mean_loss
 from longspan.models.parts.words import Gathered, first_of_words, gathered
 from longspan.models.settings import HeadSettings, from_data
-from longspan.models.states import CACHE
+from longspan.models.states import CACHE, accept_cache
 from longspan.models.wide.chain import WideChain
 from longspan.ops.crf import best_path, filtered, log_marginals
 from longspan.ops.pooling import accumulation_dtype
@@ -165,6 +165,7 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
             self.wide.resize(tokens)
         return resized
 
+    @accept_cache
     @delegate_args("inputs_embeds", "document_ids", "past_key_values", "use_cache", "counts")
     def forward(
         self,

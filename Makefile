@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-fast test-oldest check format docs install clean
+.PHONY: quickstart test test-fast test-oldest test-newest check format docs install clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,18 +31,21 @@ test: install
 test-fast: install
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-# The fast tests with the oldest releases of what is required. Warnings of those releases are theirs. The tests left out
-# need packages that demand newer ones.
-test-oldest:
-	$(PYTHON) -m venv .venv-oldest
-	.venv-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt \
-	  --editable ".[figures,images,translation,summarisation,html,audio,graphs,baselines,sklearn,peft,export]" \
-	  beartype hypothesis pandas polars pytest pytest-timeout pytest-xdist seqeval torchmetrics
-	.venv-oldest/bin/python -m pytest -n 2 --dist worksteal -m "not slow" -p no:anyio \
-	  -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
-	  -W "ignore:Conversion of an array with ndim:DeprecationWarning" \
-	  --ignore tests/mixers/test_local.py --ignore tests/tasks/test_embeddings.py \
-	  --ignore tests/results/test_explanation_in_browser.py --deselect tests/test_benchmarks.py::test_explanation_page
+# The fast tests with the oldest releases of what is required, and with the newest of everything. Warnings of the oldest
+# releases are theirs. The tests left out need packages that demand newer ones.
+EXTRAS_oldest := figures,images,translation,summarisation,html,audio,graphs,baselines,sklearn,peft,export
+PACKAGES_oldest := beartype hypothesis pandas polars pytest pytest-timeout pytest-xdist seqeval torchmetrics
+OPTIONS_oldest := -p no:anyio -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
+  -W "ignore:Conversion of an array with ndim:DeprecationWarning" \
+  --ignore tests/mixers/test_local.py --ignore tests/tasks/test_embeddings.py \
+  --ignore tests/results/test_explanation_in_browser.py --deselect tests/test_benchmarks.py::test_explanation_page
+EXTRAS_newest := dev,rivals
+
+test-oldest test-newest: test-%:
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --constraint constraints-$*.txt \
+	  --editable ".[$(EXTRAS_$*)]" $(PACKAGES_$*)
+	.venv-$*/bin/python -m pytest -n 2 --dist worksteal -m "not slow" $(OPTIONS_$*)
 
 check: install
 	$(BIN)/ruff check .

@@ -276,7 +276,7 @@ def test_compiles_with_edges() -> None:
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 # On Python 3.13 and newer.
-@pytest.mark.filterwarnings("ignore:Failing to pass a value to the 'type_params':DeprecationWarning:torch_geometric.inspector")
+@pytest.mark.filterwarnings("ignore:Failing to pass a value:DeprecationWarning:torch_geometric.inspector")
 @pytest.mark.parametrize("heads", [1, 2])
 def test_a_layer_of_the_paper_equals_that_of_pyg(heads: int) -> None:
     """`GATConv` of PyG. It has the features of edges within the LeakyReLU, so these are left out."""

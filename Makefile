@@ -1,4 +1,4 @@
-# `make quickstart` trains and evaluates a classifier, `make test` runs the suite, `make test-fast` two minutes of it, and
+# `make quickstart` trains and explains a first model, `make test` runs the suite, `make test-fast` two minutes of it, and
 # `make check` lints and types.
 # Each creates the environment first if it is missing or older than the files that define it.
 VENV ?= .venv
@@ -15,14 +15,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 install: $(VENV)/.installed
 
 quickstart: install
-	$(BIN)/longspan train quickstart training.max_minutes=0.75 --overwrite
-	$(BIN)/longspan evaluate runs/quickstart
+	$(BIN)/python benchmarks/sections.py
 	@printf '%s\n' '' \
-	  'On your own documents: FOLDER has one sub-folder of text files per class, or is a table (csv, ...)' \
-	  'with the columns text and label. Training prints the next commands.' \
+	  'On your own files: FOLDER has one sub-folder of text files per class, TEXTS text files, and each line of FILE' \
+	  'the words of a document and their sections: {"tokens": [...], "labels": [...]}' \
+	  '  $(BIN)/longspan train sections data.path=FILE.jsonl' \
 	  '  $(BIN)/longspan train classify data.path=FOLDER' \
-	  '  $(BIN)/longspan compare classify data.path=FOLDER --mixers additive,softmax --seeds 1 --minutes 5' \
-	  'Other tasks and data: $(BIN)/longspan recipes'
+	  '  $(BIN)/longspan train model-text data.path=TEXTS' \
+	  'Other tasks: $(BIN)/longspan recipes'
 
 test: install
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -254,3 +254,17 @@ def test_explanation_time(
     run_benchmark("explanation_time.py", str(run), str(films), "--tokens", "40", "--repeat", "1")
     found = dict(line.rsplit(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "tokens" in line)
     assert float(found["tokens"]) == 40
+
+
+def test_sections_of_programs() -> None:
+    """Words are those of Python's parser: decorators belong to their class or function, and inner functions to it."""
+    script = runpy.run_path(str(Path(__file__).parent.parent / "benchmarks" / "sections.py"))
+    source = '"""A b."""\n@c\ndef f(x):\n    def g(): pass\n\n@d\nclass A:\n    def h(self): pass\ny = 1\n'
+    found = script["sections"](source)
+    joined = dict.fromkeys(found["labels"], "")
+    for word, label in zip(found["tokens"], found["labels"], strict=True):
+        joined[label] += word
+    assert joined == {
+        "module": '"""Ab."""y=1', "function": "@cdeff(x):defg():pass", "class": "@dclassA:defh(self):pass"
+    }  # fmt: skip
+    assert script["since_start"](["a", "a", "b", "a", "a", "a"]).tolist() == [0, 1, 0, 0, 1, 2]

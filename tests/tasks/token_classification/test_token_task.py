@@ -10,7 +10,7 @@ import pytest
 from drawing import drawn
 from transformers import AutoModelForTokenClassification, AutoTokenizer, pipeline
 
-from longspan import cli, evaluate, predict, recipes, train
+from longspan import cli, evaluate, explain, predict, recipes, train
 from longspan.errors import UserError
 from longspan.testing import check_task
 
@@ -106,6 +106,14 @@ def test_documents_longer_than_a_limit_are_read_in_windows(run: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_word_of_a_padded_document_is_explained(run: Path, tmp_path: Path) -> None:
+    words = ["She", "saw", "Rome", "."] * 9
+    # Batches are padded to lengths such as 36 and 40, and this document has a length between them.
+    found = explain(run, [{"tokens": [*words, "He"]}], at=3)
+    assert found.to_dict()["probabilities"]
+    assert len(found.scores) == 37
+
+
 def test_raw_text_and_words_get_labels_where_they_are(run: Path, tmp_path: Path, command: Command) -> None:
     text = "He saw New York.\n\nShe left  Rome.\n"
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")

@@ -154,7 +154,7 @@ def word_case(run: Run, row: Row, of: str, at: float | None, prediction: WordsPr
     number = int(np.searchsorted(np.cumsum([sum(one["kept"]) for one in examples]), place, "right"))
     example, own = examples[number], reader.word_of_each(encoder, words)[number]
     at_token = int(np.flatnonzero(own == place)[0])
-    streams = {**run.processor.streams, **{name: PER_TOKEN[name] for name in ("sentence_ids", "feature_ids")}}
+    streams = {**run.processor.streams, **PER_TOKEN}
     batch = {name: each.to(model.device) for name, each in pad([example], streams).items()}
     names = [config.id2label[number] for number in range(config.num_labels)]
     asked = class_asked(names, of or labels[place]).at(at_token)

@@ -152,7 +152,7 @@ def write_picture(path: Path, rows: Sequence[Sequence[Any]]) -> None:
         bars = axes.bar(np.arange(len(rows)) + 0.27 * (number - 3), heights, 0.25, label=name)
         axes.bar_label(bars, fmt="%.0f", fontsize=8)
     axes.set_xticks(range(len(rows)), [str(row[0]) for row in rows])
-    axes.set(xlabel="words since the section began", ylabel="accuracy (%)", ylim=(0, 119))
+    axes.set(xlabel="words since the section began", ylabel="accuracy (%)", ylim=(0, 132), yticks=range(0, 101, 20))
     axes.legend(title="The model reads", ncols=3, loc="upper center", fontsize=8, title_fontsize=8)
     figure.savefig(path, dpi=150)
 
@@ -216,7 +216,7 @@ def main() -> None:
         here = (distance >= low) & (distance < high)
         name = f"{low:,} to {high - 1:,}" if high < LONGEST else f"{low:,} or more"
         rows.append([name, f"{here.mean():.0%}", *(f"{each[here].mean():.3f}" for each in right.values())])
-    rows.append(["all words", "100%", *(f"{each.mean():.3f}" for each in right.values())])
+    rows.append(["all", "100%", *(f"{each.mean():.3f}" for each in right.values())])
     print(f"\nAccuracy on {len(test)} test modules, each read in full, by the words that a model reads:\n")
     print(tabulate(rows, ["words since the section began", "share", *right], disable_numparse=True))
     linear, quadratic = layer_seconds("sru"), layer_seconds("softmax", heads=4)

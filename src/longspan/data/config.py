@@ -1,6 +1,7 @@
 """The settings of a recipe's `[data]` table."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from longspan.data.sources.files.decoding import check_encoding
 from longspan.data.sources.formats.schema import QUOTING, check_delimiter
@@ -25,6 +26,8 @@ class SourceData(Options):
     """Where examples come from, and how they are split: the keys of `[data]` that every task has."""
 
     table = "data"
+    #: Whether `sample` may be a share of the rows.
+    samples: ClassVar[bool] = True
 
     path: str = option(
         "",
@@ -74,6 +77,13 @@ class SourceData(Options):
         advice="0.1 is a tenth of the rows",
     )
     split_seed: int = option(0, "seed of those splits", Range(0))
+    sample: float = option(
+        0.0,
+        "share of the rows that are read, drawn by `split_seed`. Validation and test data of their own that are small "
+        "are read whole; of a single document, the beginning is read. 0 reads all, but with `training.max_minutes` "
+        "as large a share as can be prepared in a third of the time; 1 reads all in any case.",
+        Range(0, most=1),
+    )
     skip_bad_rows: bool = option(
         False,
         "whether to drop and count bad rows instead of stopping. Bad rows have no label, an empty document, broken "
@@ -94,6 +104,10 @@ class SourceData(Options):
             raise UserError(
                 "data.validation_fraction and data.test_fraction must add up to less than 1, got "
                 f"{self.validation_fraction + self.test_fraction:g}, which leaves nothing to train on; lower either."
+            )
+        if self.sample not in (0, 1) and not self.samples:
+            raise UserError(
+                f"data.sample must be 0 or 1 for data that are read whole, got {self.sample:g}; leave it out."
             )
         check_encoding(self.encoding)
         check_delimiter(self.delimiter)

@@ -22,10 +22,10 @@ RECENT_SHARE = 0.05
 """Seconds per step are a mean over about this share of the budget."""
 
 START_SHARE, START_STEPS = 0.05, 3
-"""The length of the schedule is fixed after this share of the budget, and not before this number of steps."""
+"""The length of the schedule is fixed after this share of the time for steps, not before this number of them."""
 
 SLOW_START_SHARE = 0.25
-"""It is fixed in any case after this share of the budget."""
+"""It is fixed in any case after this share of that time."""
 
 MOST_RESERVE_SHARE = 0.5
 """Training gets at least the rest of the budget, even if the run then ends late."""
@@ -60,20 +60,23 @@ class Deadline(TrainerCallback, ExportableState):
 
     Args:
         trainer: The trainer.
-        minutes: Minutes from now to the end of the run.
+        minutes: Minutes from `start` to the end of the run.
         test: The test split, if it is scored at the end.
+        start: When the run began to read its data, by `clock`; by default, now.
 
     Attributes:
         reached: Whether training has ended because of the deadline.
     """
 
-    def __init__(self, trainer: LongspanTrainer[Any], minutes: float, test: Dataset | None) -> None:
+    def __init__(
+        self, trainer: LongspanTrainer[Any], minutes: float, test: Dataset | None, start: float | None = None
+    ) -> None:
         self.trainer, self.minutes, self.budget = trainer, minutes, 60 * minutes
         self.reached = False
         size = trainer.scoring_sizes(trainer.eval_dataset).sum()
         self._test_share = 0.0 if test is None else float(trainer.scoring_sizes(test).sum() / max(1, size))
-        self._start = self.clock()
-        self._last_event = self._last_step = 0.0
+        self._start = self.clock() if start is None else start
+        self._last_event = self._last_step = self._prepared = 0.0
         self._steps = 0
         self._schedule_length, self._schedule = 0, lambda place: 1.0
         self._recent_seconds = self._recent_steps = 0.0
@@ -134,7 +137,7 @@ class Deadline(TrainerCallback, ExportableState):
             lr_scheduler.lr_lambdas = [lambda step: self._schedule(self.place)] * len(lr_scheduler.base_lrs)
             for group, rate in zip(lr_scheduler.optimizer.param_groups, lr_scheduler.base_lrs, strict=True):
                 group["lr"] = rate * self._schedule(self.place)
-        self._last_event = self._last_step = self.now()
+        self._last_event = self._last_step = self._prepared = self.now()
         self._end_if_due(state, control)
 
     def on_optimizer_step(
@@ -197,7 +200,7 @@ class Deadline(TrainerCallback, ExportableState):
             self.place = float(step)
             self.length = limit if self._steps < 2 else max(step + 1, self.trainer.expected_steps)
             share = START_SHARE if self._steps >= START_STEPS else SLOW_START_SHARE
-            if now >= share * self.budget:
+            if now - self._prepared >= share * (self.budget - self._prepared):
                 fixed = self.final is not None
                 then = _GO_ON if fixed else _MEASURE
         elif fits:

@@ -39,8 +39,8 @@ from longspan.training.deadline import SAVED_BYTES_PER_SECOND, check_limits, sco
 from longspan.training.lengths import Loader
 from longspan.verbs import starting
 from longspan.verbs.compare import Changes, planned
+from longspan.verbs.preparing import build_model
 from longspan.verbs.run_folders import RunFolder, arguments_of
-from longspan.verbs.train import build_model
 
 BASELINE = "softmax"
 """The mixer that others are compared with."""

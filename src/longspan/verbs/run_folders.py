@@ -91,6 +91,14 @@ class RunFolder:
         """Whether the run goes on, or ends, with a checkpoint."""
         return self.start in ("resume", "finish")
 
+    def with_its_sample(self, recipe: Recipe) -> Recipe:
+        """The recipe with the share of the rows that the run in the folder reads, where a deadline chose one."""
+        written = self.path / "recipe.toml"
+        if not self.continues or recipe.data.sample or not written.exists():
+            return recipe
+        share = recipes.load(str(written)).data.sample
+        return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, sample=share))
+
     @contextlib.contextmanager
     def claimed(self, recipe: Recipe) -> Iterator[None]:
         """Keep the run folder for this training run during the `with` block; a new folder goes if it stays empty.

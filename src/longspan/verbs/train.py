@@ -5,13 +5,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from safetensors import SafetensorError
-from transformers import PreTrainedModel, TrainingArguments, set_seed
+from transformers import TrainingArguments, set_seed
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from longspan import recipes
@@ -19,21 +19,20 @@ from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.machine.bars import hidden_bars
 from longspan.machine.memory import peak_memory
-from longspan.machine.printing import note
 from longspan.report import pictures
 from longspan.report.card import model_card
 from longspan.report.run_report import NAME as REPORT
 from longspan.results import TrainingResult
 from longspan.results.outputs import write_json, write_text
 from longspan.results.scores import Scores
-from longspan.tasks.base.task import Counted, Prepared, Recipe, Run, check_validation
+from longspan.tasks.base.task import Prepared, Recipe, Run
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.deadline import Deadline, check_limits
-from longspan.training.depths import freeze
 from longspan.training.stopping import EarlyStopping
-from longspan.verbs import report_contents, starting
+from longspan.verbs import report_contents
+from longspan.verbs.preparing import PreparedRun, prepare_run
 from longspan.verbs.run_folders import UNFINISHED, RunFolder, arguments_of
 from longspan.verbs.trained import TrainedRun, trained
 
@@ -99,20 +98,21 @@ def train(
 
 
 def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
-    began = time.perf_counter()
+    began, start = time.perf_counter(), Deadline.clock()
     check_limits(recipe.options.max_minutes, recipe.training.get("max_steps", -1))
     recipe.task.check_packages()
     pictures.can_draw()
     processes.connect()
-    arguments = arguments_of(recipe, folder, progress)
+    arguments, recipe = arguments_of(recipe, folder, progress), folder.with_its_sample(recipe)
     with folder.claimed(recipe):
-        ready = _get_ready(recipe, arguments)
+        ready = prepare_run(recipe, arguments.seed, Deadline.clock, start, folder.continues)
+        recipe = ready.recipe
         trainer = _make_trainer(ready, arguments, began)
         trainer.finishing = folder.start == "finish"
         # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next one.
         checkpoint = folder.open(recipe, partial(_total_steps, trainer))
         minutes, test = recipe.options.max_minutes, ready.prepared.splits.get("test")
-        deadline = Deadline(trainer, minutes, test) if minutes and not trainer.finishing else None
+        deadline = Deadline(trainer, minutes, test, start) if minutes and not trainer.finishing else None
         early = _learn(trainer, recipe, deadline, checkpoint, progress)
         result = _result(trainer, ready, folder, early, deadline)
         with processes.agreed():
@@ -123,37 +123,7 @@ def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
         return result
 
 
-@dataclass(frozen=True)
-class _Ready:
-    """Data and a model, before anything is written.
-
-    Attributes:
-        recipe: The recipe.
-        prepared: The data.
-        model: The model.
-        words: For how many tokens the recipe has word vectors, if any.
-        begun: Parts that the model has from another run, if any.
-    """
-
-    recipe: Recipe
-    prepared: Prepared
-    model: PreTrainedModel
-    words: int | None
-    begun: starting.StartedFrom | None
-
-
-def _get_ready(recipe: Recipe, arguments: TrainingArguments) -> _Ready:
-    """Read the data and build the model."""
-    start_run = processes.in_each(lambda: starting.start_of(recipe))
-    prepared = processes.in_turn(lambda: _prepare(recipe))
-    set_seed(arguments.seed)
-    model, words, begun = processes.in_each(lambda: build_model(recipe, prepared, start_run))
-    # Its weights are copied; the rest of it takes memory.
-    del start_run
-    return _Ready(recipe, prepared, model, words, begun)
-
-
-def _make_trainer(ready: _Ready, arguments: TrainingArguments, began: float) -> LongspanTrainer:
+def _make_trainer(ready: PreparedRun, arguments: TrainingArguments, began: float) -> LongspanTrainer:
     recipe, prepared = ready.recipe, ready.prepared
     trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, ready.model, arguments, prepared))
     trainer.raise_epochs_to(recipe.options.min_steps)
@@ -194,7 +164,11 @@ def _learn(
 
 
 def _result(
-    trainer: LongspanTrainer, ready: _Ready, folder: RunFolder, early: EarlyStopping | None, deadline: Deadline | None
+    trainer: LongspanTrainer,
+    ready: PreparedRun,
+    folder: RunFolder,
+    early: EarlyStopping | None,
+    deadline: Deadline | None,
 ) -> TrainingResult:
     scores, begun = _final_scores(trainer, ready.prepared), ready.begun
     trainer.count_sessions()
@@ -224,38 +198,6 @@ def _result(
             **({"start_from": asdict(begun)} if begun else {}),
         },
     )
-
-
-def _prepare(recipe: Recipe) -> Prepared:
-    recipe.task.processor.check(recipe.model, recipe.data)
-    if recipe.model.get("encoder") and recipe.options.word_vectors:
-        raise UserError(
-            "expected training.word_vectors or model.encoder, whose outputs take the place of word vectors, got both; "
-            "leave one of them out."
-        )
-    prepared = recipe.task.prepare(recipe)
-    check_validation(prepared.splits)
-    if remark := prepared.processor.remark(prepared.splits["validation"]):
-        note(remark)
-    return prepared
-
-
-def build_model(
-    recipe: Recipe, prepared: Prepared, start: Run | None, counted: Counted | None = None
-) -> tuple[PreTrainedModel, int | None, starting.StartedFrom | None]:
-    """Return a new model, for how many tokens the recipe has word vectors, if any, and what is that of another run.
-
-    Its wide part is `counted` if that is given.
-    """
-    # Not every task from elsewhere knows what was counted before.
-    model = recipe.task.build_model(recipe, prepared, *(() if counted is None else (counted,)))
-    begun = starting.copy_weights(model, start, prepared) if start else None
-    if begun and processes.rank() == 0:
-        starting.announce(begun)
-    freeze(model, recipe.options.freeze)
-    path = recipe.options.word_vectors
-    words = prepared.processor.load_vectors(model, Path(path)) if path else None
-    return model, words, begun
 
 
 def _total_steps(trainer: LongspanTrainer) -> int:

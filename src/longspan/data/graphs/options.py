@@ -12,6 +12,8 @@ from longspan.options import Range, option
 class GraphData(SourceData):
     """One graph, whose nodes have features and labels."""
 
+    samples = False
+
     path: str = option(
         "",
         "npz file: as of Planetoid (`feature_row`, `feature_col`, `feature_value`, `shape`, `label`, `edges`, "

@@ -53,6 +53,10 @@ def _folders(package: Traversable) -> list[Traversable]:
     return sorted((one for one in package.iterdir() if one.joinpath("__init__.py").is_file()), key=lambda one: one.name)
 
 
+class SmallSample(UserError):
+    """What is wrong with a sample, though perhaps not with all of the data."""
+
+
 class ReadSplits(NamedTuple):
     """The good rows of each split. Also two counts for all splits together: rows left out, by reason, and, if
     `data.encoding` is "auto", rows in other encodings than UTF-8, by encoding."""
@@ -128,9 +132,17 @@ class _Examples:
         self.source, self.columns, self.facts = source, columns, facts
 
     def __call__(self) -> Iterator[dict[str, Any]]:
+        share, drawn = self.source.schema.sample, False
         for row in self.source.rows():
+            if not self.source.schema.draws(row.where):
+                continue
+            drawn = True
             values = {column.name: row.values.get(column.name) for column in self.columns}
             yield {**values, "where": row.where, "problem": row.problem, "encoding": row.encoding}
+        if share < 1 and not drawn:
+            raise SmallSample(
+                f"expected rows in a sample of {share:g} of those in {self.source.name}, got none; raise data.sample."
+            )
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         return str, (self.facts,)

@@ -1,7 +1,8 @@
 """Loading data from any source, checked and split: `load`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +11,15 @@ from datasets import Dataset, DatasetDict
 from longspan.data.columns.kinds import Column, Flags, Label, Labels, Text, WordLabels
 from longspan.data.columns.values import shown
 from longspan.data.sources.announcements import note_encodings, note_left_out
-from longspan.data.sources.caching import read_splits
+from longspan.data.sources.caching import SmallSample, read_splits
 from longspan.data.sources.duplicates import count_duplicates, documents, note_duplicates
 from longspan.data.sources.formats.schema import schema_of
 from longspan.data.sources.locating import SPLITS, find
-from longspan.data.sources.splitting import cut, split_off, splits_one
+from longspan.data.sources.splitting import beginning, cut, split_off, splits_one
 from longspan.errors import UserError
+
+#: Bytes of validation or test data of their own that are read whole, whatever the share of the others.
+WHOLE_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -63,15 +67,23 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     if stratify is not None and not any(isinstance(column, Label) and column.name == stratify for column in columns):
         raise ValueError(f"stratify must be the name of a Label column, got {stratify!r}")
     schema = schema_of(columns, config)
-    sources = find(config, schema, training)
+    sources, share = find(config, schema, training), config.sample or 1.0
+    if share < 1:
+        sources = {
+            split: one if split != "train" and one.size <= WHOLE_BYTES else one.sampled(share, config.split_seed)
+            for split, one in sources.items()
+        }
     splits, skipped, encodings = read_splits(sources, schema, config.skip_bad_rows)
+    if share < 1 and "train" in splits and sources["train"].single and splits_one(splits["train"], columns):
+        splits["train"] = beginning(splits["train"], share, columns[0])
     remarks = [remark for source in sources.values() for remark in source.remarks]
     note_left_out(sum((Counter(source.others) for source in sources.values()), Counter()), remarks)
     note_encodings(encodings, sum(map(len, splits.values())))
     fractions: dict[str, float] = {}
     cut_up = False
     if "train" in splits:
-        check_labels(splits, columns, training)
+        with _enough(share):
+            check_labels(splits, columns, training)
         wanted = {"validation": config.validation_fraction, "test": config.test_fraction}
         fractions = {split: fraction for split, fraction in wanted.items() if fraction and split not in splits}
         cut_up = bool(fractions) and splits_one(splits["train"], columns)
@@ -84,7 +96,8 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     found = {} if alone else documents(ordered, columns)
     if fractions:
         rows, of = ordered["train"], found["train"]
-        parts = split_off(rows, of, fractions, config.split_seed, columns, stratify)
+        with _enough(share):
+            parts = split_off(rows, of, fractions, config.split_seed, columns, stratify)
         ordered |= {split: rows.select(numbers) for split, numbers in parts.items()}
         found |= {split: of[numbers] for split, numbers in parts.items()}
     duplicates = count_duplicates({split: found[split] for split in SPLITS if split in found})
@@ -94,6 +107,26 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
         note_duplicates(duplicates, {split: len(rows) for split, rows in ordered.items()}, told)
     ordered = {split: ordered[split] for split in SPLITS if split in ordered}
     return Splits(DatasetDict(ordered), skipped, encodings, duplicates)
+
+
+def source_bytes(config: Any, columns: Sequence[Column]) -> int:
+    """Number of bytes of the data that the settings name.
+
+    Raises:
+        UserError: There are no data, no training data, or a column is missing.
+    """
+    return sum(one.size for one in find(config, schema_of(columns, config), training=True).values())
+
+
+@contextmanager
+def _enough(share: float) -> Iterator[None]:
+    """Say of an error whether it is about a sample."""
+    try:
+        yield
+    except UserError as error:
+        if share == 1:
+            raise
+        raise SmallSample(f"in a sample of {share:g} of the rows (data.sample), {error}") from None
 
 
 def check_labels(splits: Mapping[str, Dataset], columns: Sequence[Column], training: bool) -> None:

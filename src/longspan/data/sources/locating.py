@@ -4,7 +4,7 @@ import hashlib
 import json
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,16 +62,34 @@ class Source:
     Attributes:
         name: Their name in messages.
         facts: Everything they depend on, as JSON.
-        rows: Reads them.
+        reader: Reads them with a schema.
+        schema: Their columns.
+        size: Number of bytes that are read, packed or not.
+        single: Whether they are one document, of which there is no sample.
         others: Number of files of a folder that are no documents, by suffix.
         remarks: Other parts of a folder that are not read.
     """
 
     name: str
     facts: Any
-    rows: Callable[[], Iterator[Row]]
+    reader: Callable[[Schema], Iterator[Row]]
+    schema: Schema
+    size: int = 0
+    single: bool = False
     others: dict[str, int] = field(default_factory=dict)
     remarks: Sequence[str] = ()
+
+    def rows(self) -> Iterator[Row]:
+        """Read the rows."""
+        return self.reader(self.schema)
+
+    def sampled(self, share: float, seed: int) -> "Source":
+        """A share of the rows, drawn by their places; a single document is left whole."""
+        if self.single:
+            return self
+        return replace(
+            self, facts=[self.facts, "sample", share, seed], schema=replace(self.schema, sample=share, seed=seed)
+        )
 
 
 def find(config: Any, schema: Schema, training: bool) -> dict[str, Source]:
@@ -104,11 +122,13 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
         schema.document_columns("'packages'")
         files = list_packages(site_folders(), config.classes)
         facts = [_facts(files), config.files_per_class, schema.facts]
-        rows = partial(read_packages, files, schema, config.files_per_class)
-        return {"train": Source("the installed packages", facts, rows)}
+        most = config.files_per_class
+        size = sum(file.size for file in files)
+        reader = partial(read_packages, files, files_per_class=most)
+        return {"train": Source("the installed packages", facts, reader, schema, size)}
     if config.path.startswith("hub:"):
         hub = find_hub(config.path.removeprefix("hub:"), schema)
-        return {split: _joined_rows(source, schema) for split, source in hub.items()}
+        return {split: _joined_rows(source) for split, source in hub.items()}
     path = expand(config.path)
     if parallel_files(path, schema, "data.path") or not stat.S_ISDIR(examine(path, "data.path").st_mode):
         return {"train": _find_file(path, "data.path", schema)}
@@ -152,9 +172,9 @@ def _find_parallel(folder: Path, schema: Schema) -> dict[str, Source]:
 
 
 def _parallel(files: Sequence[Path], schema: Schema) -> Source:
-    facts = [list(document_file(file.resolve(), printable(file.name))) for file in files]
-    name = " and ".join(printable(file.name) for file in files)
-    return Source(name, [facts, schema.facts], partial(read_parallel, files, schema))
+    facts = [document_file(file.resolve(), printable(file.name)) for file in files]
+    name, size = " and ".join(printable(file.name) for file in files), sum(file.size for file in facts)
+    return Source(name, [_facts(facts), schema.facts], partial(read_parallel, files), schema, size)
 
 
 def _find_file(path: Path, setting: str, schema: Schema) -> Source:
@@ -179,20 +199,23 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
         return _parallel([path], schema)
     if is_document(path, schema):
         file = document_file(path.resolve(), printable(path.name))
-        return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file, schema))
-    rows = partial(read_table, path, schema)
-    table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, _files_named(schema, rows)]
-    return _joined_rows(Source(named(path), table, rows), schema)
+        return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file), schema, file.size, True)
+    reader = partial(read_table, path)
+    names, size = _files_named(schema, reader)
+    table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, names]
+    return _joined_rows(Source(named(path), table, reader, schema, facts.st_size + size))
 
 
 def _files(path: Path, found: Documents, schema: Schema) -> Source:
-    facts = [_facts(found.files), schema.facts]
-    return Source(printable(str(path)), facts, partial(read_files, found.files, schema), found.others, found.remarks)
+    facts, size = [_facts(found.files), schema.facts], sum(file.size for file in found.files)
+    reader = partial(read_files, found.files)
+    return Source(printable(str(path)), facts, reader, schema, size, others=found.others, remarks=found.remarks)
 
 
 def _objects(path: Path, found: Sequence[Listed], schema: Schema) -> Source:
     files = [document_file(*file) for file in found]
-    return Source(printable(str(path)), [_facts(files), schema.facts], partial(read_objects, files, schema))
+    size = sum(file.size for file in files)
+    return Source(printable(str(path)), [_facts(files), schema.facts], partial(read_objects, files), schema, size)
 
 
 def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
@@ -211,23 +234,24 @@ def _facts(files: Sequence[DocumentFile]) -> list[Any]:
     return [list(file) for file in files]
 
 
-def _files_named(schema: Schema, rows: Callable[[], Iterator[Row]]) -> str:
-    """Return a hash of the files that a table names, missing ones included; empty if it names none.
+def _files_named(schema: Schema, reader: Callable[[Schema], Iterator[Row]]) -> tuple[str, int]:
+    """A hash of the files that a table names, missing ones included, and their size; nothing if it names none.
 
     Files may change, appear or disappear while the table stays the same.
     """
     columns = [column for column in schema.columns if isinstance(column, File)]
     if not columns:
-        return ""
-    digest = hashlib.sha256()
-    for row in rows():
+        return "", 0
+    digest, size = hashlib.sha256(), 0
+    for row in reader(schema):
         facts: list[Any] = [row.problem]
         for column in columns:
             if path := column.path_of(row.values.get(column.name)):
                 found = examine(Path(path))
                 facts += [path, found.st_size, found.st_mtime_ns]
+                size += found.st_size
         digest.update(json.dumps(facts).encode())
-    return digest.hexdigest()
+    return digest.hexdigest(), size
 
 
 def _read_one(file: DocumentFile, schema: Schema) -> Iterator[Row]:
@@ -243,20 +267,23 @@ def _read_one(file: DocumentFile, schema: Schema) -> Iterator[Row]:
         yield row
 
 
-def _joined_rows(source: Source, schema: Schema) -> Source:
+def _joined_rows(source: Source) -> Source:
     """Return a table whose rows about one thing are one row, if it has such."""
-    if any(column.merges for column in schema.columns):
-        return Source(source.name, [source.facts, "merged"], lambda: merged_rows(source.rows(), schema))
-    return _joined(source, schema) if schema.joined else source
+    if source.schema.merges:
+        return replace(
+            source,
+            facts=[source.facts, "merged"],
+            reader=lambda schema: merged_rows(source.reader(schema), schema),
+        )
+    return _joined(source) if source.schema.joined else source
 
 
-def _joined(source: Source, schema: Schema) -> Source:
+def _joined(source: Source) -> Source:
     """Join the rows as the lines of one document."""
-    name = schema.columns[0].name
 
-    def rows() -> Iterator[Row]:
-        lines = []
-        for row in source.rows():
+    def rows(schema: Schema) -> Iterator[Row]:
+        lines, name = [], schema.columns[0].name
+        for row in source.reader(schema):
             text = row.values.get(name)
             if text is None:
                 yield row
@@ -266,7 +293,7 @@ def _joined(source: Source, schema: Schema) -> Source:
         text = "".join(lines)
         yield Row({name: text}, source.name, "" if text.strip() else f"no {name}")
 
-    return Source(source.name, [source.facts, "joined"], rows)
+    return replace(source, facts=[source.facts, "joined"], reader=rows, single=True)
 
 
 def find_hub(address: str, schema: Schema) -> dict[str, Source]:
@@ -339,7 +366,7 @@ def _hub_split(dataset: "Dataset", name: str, schema: Schema, folder: Path) -> S
         if (name := schema.names[column.name]) in arrays
     }
 
-    def rows() -> Iterator[Row]:
+    def rows(schema: Schema) -> Iterator[Row]:
         for number, row in enumerate(dataset.select_columns(used), 1):
             cells = {column: class_names(row[column], kind) for column, kind in kinds.items()}
             cells |= {
@@ -347,7 +374,9 @@ def _hub_split(dataset: "Dataset", name: str, schema: Schema, folder: Path) -> S
             }
             yield schema.row(cells, f"{name}, row {number}", folder)
 
-    return Source(name, [fingerprint(dataset), schema.facts, _files_named(schema, rows)], rows)
+    names, size = _files_named(schema, rows)
+    facts = [fingerprint(dataset), schema.facts, names]
+    return Source(name, facts, rows, schema, dataset.data.nbytes + size)
 
 
 def class_names(value: Any, kind: Any) -> Any:

@@ -11,7 +11,7 @@ from longspan.data.columns.kinds import Column, Flags, Labels, Text, WordLabels
 from longspan.data.columns.values import shown
 from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.caching import cached
-from longspan.data.sources.formats.schema import Row
+from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.locating import Source
 from longspan.errors import UserError
 
@@ -265,6 +265,13 @@ def _deal_evenly(
     return _deal(np.asarray(order), fractions, sizes, preferred)
 
 
+def beginning(dataset: Dataset, share: float, column: Column) -> Dataset:
+    """The beginning of the only document: a share of its bytes, up to the end of a character."""
+    (where,) = dataset["where"]
+    text = _bytes_of(dataset, column)
+    return _part(dataset, column, where, "train", 0, _character_start(text, math.ceil(len(text) * share)))
+
+
 def cut(dataset: Dataset, fractions: dict[str, float], columns: Sequence[Column]) -> dict[str, Dataset]:
     """Cut the only document according to shares of its bytes, moved on to the end of a character.
 
@@ -276,16 +283,14 @@ def cut(dataset: Dataset, fractions: dict[str, float], columns: Sequence[Column]
     column = columns[0]
     assert isinstance(column, Text)
     where = dataset["where"][0]
-    text = memoryview(dataset.with_format("arrow")[:][column.name][0].as_buffer())
+    text = _bytes_of(dataset, column)
     parts = {}
     end, share = len(text), 0.0
     for split in ("test", "validation", "train"):
         if split in fractions or split == "train":
             share = 1.0 if split == "train" else share + fractions[split]
             # So that 0.05 of a hundred million is five million, and 0.1 rounds up as in int(0.9 * length).
-            start = len(text) - math.ceil(len(text) * share - 1e-6)
-            while start < end and text[start] & 0xC0 == 0x80:
-                start += 1
+            start = min(end, _character_start(text, len(text) - math.ceil(len(text) * share - 1e-6)))
             parts[split] = (start, end)
             end = start
     if any(start == end for start, end in parts.values()):
@@ -296,10 +301,21 @@ def cut(dataset: Dataset, fractions: dict[str, float], columns: Sequence[Column]
     return {split: _part(dataset, column, where, split, *part) for split, part in parts.items()}
 
 
-def _part(dataset: Dataset, column: Text, where: str, split: str, start: int, end: int) -> Dataset:
+def _bytes_of(dataset: Dataset, column: Column) -> memoryview:
+    return memoryview(dataset.with_format("arrow")[:][column.name][0].as_buffer())
+
+
+def _character_start(text: memoryview, place: int) -> int:
+    """The first place from `place` on at which a character starts, or the end."""
+    while place < len(text) and text[place] & 0xC0 == 0x80:
+        place += 1
+    return place
+
+
+def _part(dataset: Dataset, column: Column, where: str, split: str, start: int, end: int) -> Dataset:
     def rows() -> Iterator[Row]:
-        text = memoryview(dataset.with_format("arrow")[:][column.name][0].as_buffer())
+        text = _bytes_of(dataset, column)
         yield Row({column.name: str(text[start:end], "utf-8")}, f"{where}, bytes {start} to {end}")
 
-    source = Source(where, [fingerprint(dataset), start, end], rows)
+    source = Source(where, [fingerprint(dataset), start, end], lambda schema: rows(), Schema((column,), {}))
     return cached(source, split, [column]).remove_columns(["problem", "encoding"])

@@ -64,7 +64,7 @@ class TrainingOptions(Options):
     )
     max_minutes: float = option(
         0.0,
-        "deadline: minutes from the first step to the end of the run, final scores and report included; "
+        "deadline: minutes from reading the data to the end of the run, final scores and report included; "
         "num_train_epochs may end it earlier; 0 for no deadline",
         Range(0, below=math.inf),
     )

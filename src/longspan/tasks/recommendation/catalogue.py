@@ -176,8 +176,9 @@ def _cached(make: Any, facts: list[Any], name: str, data: RecommendationData, co
         yield pa.table(columns, schema=features.arrow_schema)
 
     rows = cached_tables(tables, features, ["catalogue", *facts], PACKAGE)
-    source = Source(name, facts, lambda: iter(()))
-    return without_bad_rows(rows, source, schema_of(news_columns(data), data), data.skip_bad_rows, counts.skipped)
+    schema = schema_of(news_columns(data), data)
+    source = Source(name, facts, lambda schema: iter(()), schema)
+    return without_bad_rows(rows, source, schema, data.skip_bad_rows, counts.skipped)
 
 
 def _fingerprint(known: Dataset | None) -> str:

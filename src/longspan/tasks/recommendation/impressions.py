@@ -127,7 +127,8 @@ def read_impressions(
     )
     if data.encoding == AUTO and path.suffix != ".parquet" and (found := detected_encoding(encoding_of(path, AUTO))):
         counts.encodings[found] += len(rows)
-    return _checked(rows, Source(named(path), facts, lambda: iter(())), schema, data, counts, news, clicks)
+    source = Source(named(path), facts, lambda schema: iter(()), schema)
+    return _checked(rows, source, schema, data, counts, news, clicks)
 
 
 def _mind_rows(path: Path, encoding: str) -> Iterator[Shown]:

@@ -23,6 +23,9 @@ class TrainingOptions(options.TrainingOptions):
 class RecommendationData(DataConfig):
     """Impressions shown to users, and their clicks."""
 
+    # A share of the impressions would leave gaps in the histories.
+    samples = False
+
     path: str = option(
         "",
         "folder of MIND, unpacked (https://msnews.github.io): one with news.tsv and behaviors.tsv, or one whose "

@@ -279,7 +279,7 @@ def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
     likely = ""
     if schema.encoding == AUTO and not isinstance(text, Media) and len(files) > 1:
         likely = encoding_together([partial(open_packed, Path(file.path)) for file in files])
-    for file in files:
+    for file in filter(lambda file: schema.draws(file.where), files):
         if isinstance(text, Media):
             yield schema.row(_cells(schema, text, file.path, label, file), file.where, Path(file.path).parent)
             continue

@@ -1,5 +1,6 @@
 """Turning cells into rows: a `Schema`, which says what to read from a source, builds a `Row` from raw cells."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,9 @@ class Row(NamedTuple):
     problem: str = ""
     encoding: str = ""
 
+
+NOT_DRAWN = Row({}, "")
+"""In place of a row that is not in the sample."""
 
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|", "space": " "}
 """Words for delimiters that a shell would not leave alone."""
@@ -59,6 +63,8 @@ class Schema:
         delimiter: Separator of the fields of csv and tsv files; "auto" is a comma in one and a tab in the other.
         quoting: One of `QUOTING`, see `SourceData`.
         header: Whether their first row has the names of the columns; otherwise these are numbered from 1.
+        sample: Share of the rows that are read.
+        seed: Seed of their choice.
     """
 
     columns: tuple[Column, ...]
@@ -67,6 +73,8 @@ class Schema:
     delimiter: str = "auto"
     header: bool = True
     quoting: str = "auto"
+    sample: float = 1.0
+    seed: int = 0
 
     @property
     def facts(self) -> list[Any]:
@@ -134,8 +142,20 @@ class Schema:
                     f"expected a column {shown(absent[0])} in {name}, got {listed(present)}; {hint() or near}"
                 )
 
+    @property
+    def merges(self) -> bool:
+        """Whether rows about one thing are one row."""
+        return any(column.merges for column in self.columns)
+
+    def draws(self, where: str) -> bool:
+        """Whether the row at a place is in the sample; each smaller sample is a part of a larger one."""
+        if self.sample == 1:
+            return True
+        digest = hashlib.blake2b(f"{self.seed} {where}".encode(errors="surrogateescape"), digest_size=8).digest()
+        return bool(where) and int.from_bytes(digest, "little") < self.sample * 2**64
+
     def row(self, cells: Mapping[str, Any], where: str, folder: Path) -> Row:
-        """Build a row from raw cells.
+        """Build a row from raw cells; `NOT_DRAWN` for one that is not in the sample.
 
         Args:
             cells: Values by the source's columns; text, with lone surrogates for undecodable bytes, or UTF-8 as bytes.
@@ -145,6 +165,9 @@ class Schema:
         Raises:
             UserError: The type of a cell shows that a setting names the wrong column.
         """
+        # What is merged later is drawn then.
+        if self.sample < 1 and not self.merges and not self.draws(where):
+            return NOT_DRAWN
         try:
             decoded = [
                 _decoded(column.cell([cells.get(name) for name in self.sources_of(column)])) for column in self.columns

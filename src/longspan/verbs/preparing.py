@@ -1,0 +1,138 @@
+"""Data and model of a training run, ready for its first step, in time if it has a deadline: `prepare_run`."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from transformers import PreTrainedModel, set_seed
+
+from longspan.data.sources.caching import SmallSample
+from longspan.data.sources.loading import source_bytes
+from longspan.errors import UserError
+from longspan.machine.printing import note
+from longspan.report import duration
+from longspan.tasks.base.task import Counted, Prepared, Recipe, Run, check_validation
+from longspan.training import processes
+from longspan.training.depths import freeze
+from longspan.verbs import starting
+
+PREPARING_SHARE = 1 / 3
+"""Share of a time budget in which data and model are to be ready."""
+
+FIRST_BYTES = 500_000
+"""Size of the first sample, from which the time for a larger one is estimated. Twice as much is read whole at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedRun:
+    """Data and a model, before anything is written.
+
+    Attributes:
+        recipe: The recipe.
+        prepared: The data.
+        model: The model.
+        words: For how many tokens the recipe has word vectors, if any.
+        begun: Parts that the model has from another run, if any.
+    """
+
+    recipe: Recipe
+    prepared: Prepared
+    model: PreTrainedModel
+    words: int | None
+    begun: starting.StartedFrom | None
+
+
+def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: float, goes_on: bool) -> PreparedRun:
+    """Read the data and build the model, from as large a sample of the rows as can be prepared in time.
+
+    Without a deadline, with a `data.sample`, and in several processes, what the settings name is read.
+
+    Args:
+        recipe: The recipe.
+        seed: Seed of the weights.
+        clock: Seconds from any origin.
+        began: When the time budget began.
+        goes_on: Whether the run goes on with the data that it has read before.
+    """
+    data, minutes = recipe.data, recipe.options.max_minutes
+    chooses = minutes and not goes_on and data.samples and not data.sample and processes.count() == 1
+    size = source_bytes(data, recipe.task.columns(data)) if chooses else 0
+    if size <= 2 * FIRST_BYTES:
+        return _prepared(recipe, seed)
+    note(f"a sample of the data is read first, as there are {size / 1e6:,.0f} MB and training.max_minutes={minutes:g}")
+    share, before, limit = _rounded(FIRST_BYTES / size), (0.0, 0.0), PREPARING_SHARE * 60 * minutes
+    while True:
+        start = clock()
+        try:
+            ready = _prepared(_with_sample(recipe, share), seed)
+        except SmallSample:
+            share = min(1.0, 8 * share)
+            continue
+        if share == 1:
+            return ready
+        took = clock() - start
+        # A line through the last two samples; the first one includes what every first call takes.
+        each = max(took - before[0], 1e-9) / (share - before[1])
+        larger = _rounded(min(1.0, share + (limit - (clock() - began) - took) / each))
+        if larger < 2 * share:
+            break
+        before, share = (took, share), larger
+        # It may be large.
+        del ready
+    note(
+        f"this run reads a sample of {100 * share:.2g}% of the rows (data.sample={share:g}): all would take about "
+        f"{duration(took + (1 - share) * each)} to prepare, more than a third of training.max_minutes={minutes:g}; "
+        "raise it, or set data.sample=1"
+    )
+    return ready
+
+
+def _rounded(share: float) -> float:
+    """A share with two digits, for people."""
+    return float(f"{share:.2g}")
+
+
+def _with_sample(recipe: Recipe, share: float) -> Recipe:
+    return recipe if share == 1 else dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, sample=share))
+
+
+def _prepared(recipe: Recipe, seed: int) -> PreparedRun:
+    start_run = processes.in_each(lambda: starting.start_of(recipe))
+    prepared = processes.in_turn(lambda: _read(recipe))
+    set_seed(seed)
+    model, words, begun = processes.in_each(lambda: build_model(recipe, prepared, start_run))
+    # Its weights are copied; the rest of it takes memory.
+    del start_run
+    return PreparedRun(recipe, prepared, model, words, begun)
+
+
+def _read(recipe: Recipe) -> Prepared:
+    recipe.task.processor.check(recipe.model, recipe.data)
+    if recipe.model.get("encoder") and recipe.options.word_vectors:
+        raise UserError(
+            "expected training.word_vectors or model.encoder, whose outputs take the place of word vectors, got both; "
+            "leave one of them out."
+        )
+    prepared = recipe.task.prepare(recipe)
+    check_validation(prepared.splits)
+    if remark := prepared.processor.remark(prepared.splits["validation"]):
+        note(remark)
+    return prepared
+
+
+def build_model(
+    recipe: Recipe, prepared: Prepared, start: Run | None, counted: Counted | None = None
+) -> tuple[PreTrainedModel, int | None, starting.StartedFrom | None]:
+    """Return a new model, for how many tokens the recipe has word vectors, if any, and what is that of another run.
+
+    Its wide part is `counted` if that is given.
+    """
+    # Not every task from elsewhere knows what was counted before.
+    model = recipe.task.build_model(recipe, prepared, *(() if counted is None else (counted,)))
+    begun = starting.copy_weights(model, start, prepared) if start else None
+    if begun and processes.rank() == 0:
+        starting.announce(begun)
+    freeze(model, recipe.options.freeze)
+    path = recipe.options.word_vectors
+    words = prepared.processor.load_vectors(model, Path(path)) if path else None
+    return model, words, begun

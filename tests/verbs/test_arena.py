@@ -128,7 +128,7 @@ def test_no_run_that_succeeded_is_an_error(monkeypatch: pytest.MonkeyPatch, smal
         ({"mixers": []}, "expected at least one mixer, got none"),
         ({"mixers": ["mesages"]}, "there is no mixer 'mesages'; did you mean 'messages'"),
         ({"overrides": ["model.dimm=8"]}, "unknown key 'model.dimm'"),
-        ({"overrides": ["training.max_minutes=8"]}, "expected the minutes of each run once"),
+        ({"overrides": ["training.max_minutes=8"]}, "expected a time budget once"),
     ],
 )
 def test_mistakes_come_before_any_data(given: dict[str, Any], problem: str, tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Comparing mixers, with a stand-in for the training processes."""
 
+import dataclasses
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from longspan.results import Comparison
 from longspan.results.parts import NAMES, compare_parts
 from longspan.tasks.base.classes import ClassificationScores
 from longspan.verbs import compare as module
+from longspan.verbs import preparing
 
 ACCURACY = {("additive", 0): 0.8, ("additive", 1): 0.9, ("softmax", 0): 0.7, ("softmax", 1): 0.7}
 
@@ -146,7 +150,7 @@ def test_nothing_is_trained_when_something_is_wrong(trained, tmp_path):
     for minutes, overrides, message in (
         (-1, [], "at least 0"),
         (2, ["training.max_steps=9"], r"got both \(2 and 9\)"),
-        (2, ["training.max_minutes=3"], "as training.max_minutes and as minutes=2; leave one of them out"),
+        (2, ["training.max_minutes=3"], "got training.max_minutes and minutes=2; leave one of them out"),
     ):
         with pytest.raises(UserError, match=message):
             compare("quickstart", ["additive"], 1, overrides, tmp_path, minutes=minutes)
@@ -174,6 +178,47 @@ def test_runs_with_a_deadline_are_known_again(trained, tmp_path):
     for minutes in (0, 3):
         with pytest.raises(UserError, match="got one with other settings"):
             compare("quickstart", ["additive"], 1, [], tmp_path, minutes=minutes)
+
+
+def minutes_of(folder: Path, *runs: str) -> list[float]:
+    return [recipes.load(str(folder / run / "recipe.toml")).options.max_minutes for run in runs]
+
+
+def test_minutes_are_shared_and_new_runs_get_as_much_as_the_others(trained, tmp_path, capsys):
+    compare("quickstart", ["additive"], 2, [], tmp_path, minutes=4)
+    assert minutes_of(tmp_path, "additive-0", "additive-1") == [2, 2]
+    assert "each of 2 trainings has 2 min 0 s." in capsys.readouterr().err
+    compare("quickstart", ["additive", "softmax"], 2, [], tmp_path, minutes=4)
+    assert minutes_of(tmp_path, "softmax-0", "softmax-1") == [2, 2]
+    told = f"each of 4 trainings has 2 min 0 s, as in {str(tmp_path)!r} before, so that all take 8 min 0 s instead of"
+    assert told in capsys.readouterr().err
+    # A refused call changes nothing.
+    with pytest.raises(UserError, match="got one with other settings"):
+        compare("quickstart", ["additive"], 1, [], tmp_path, minutes=3)
+    compare("quickstart", ["additive", "softmax"], 1, [], tmp_path, minutes=4)
+    (tmp_path / "budget.json").write_text("{")
+    with pytest.raises(UserError, match=r"budget\.json', got a damaged file; delete it"):
+        compare("quickstart", ["additive"], 1, [], tmp_path, minutes=4)
+
+
+def test_all_runs_read_the_same_sample(trained, tmp_path, monkeypatch):
+    """How much can be prepared in time depends on the moment, so it is found out once."""
+    table = tmp_path / "a.csv"
+    table.write_text("text,label\n" + "".join(f"{'long ' * 30}{n},{'ab'[n % 2]}\n" for n in range(400)))
+    monkeypatch.setattr(preparing, "FIRST_BYTES", 1000)
+    chosen = []
+
+    def prepare(recipe, *_):
+        chosen.append(recipe)
+        data = dataclasses.replace(recipe.data, sample=0.5)
+        return SimpleNamespace(recipe=dataclasses.replace(recipe, data=data))
+
+    monkeypatch.setattr(module, "prepare_run", prepare)
+    for names in (["additive"], ["additive", "softmax"]):
+        compare("quickstart", names, 1, [f"data.path={table}"], tmp_path / "c", baselines=["tfidf"], minutes=2)
+    assert len(chosen) == 1
+    folders = ("additive-0", "softmax-0", "baseline-tfidf")
+    assert [recipes.load(str(tmp_path / "c" / one / "recipe.toml")).data.sample for one in folders] == [0.5] * 3
 
 
 def test_no_run_succeeds(monkeypatch, tmp_path):

@@ -276,7 +276,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     )
     verb.add_argument("--run", metavar="DIR", type=Path, help="folder for the runs (default: runs/compare-RECIPE)")
     verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
-    verb.add_argument("--minutes", metavar="N", type=float, default=0.0, help="deadline of each run, instead of epochs")
+    told = "minutes that all trainings share, each its part as a deadline, instead of epochs"
+    verb.add_argument("--minutes", metavar="N", type=float, default=0.0, help=told)
 
     verb = add("check", _check, "check models of transformers: padding, causality, caches and more")
     verb.add_argument(

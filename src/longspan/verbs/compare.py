@@ -7,6 +7,7 @@ import dataclasses
 import json
 import statistics
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from typing import Any
 from longspan import mixers, recipes
 from longspan.errors import UserError
 from longspan.machine import imports, locks
+from longspan.machine.printing import note
 from longspan.models.backbone import known_to
 from longspan.recipes.keys import placed
-from longspan.report import SPLITS, pictures
+from longspan.report import SPLITS, duration, pictures
 from longspan.report.comparison import comparison_summary
 from longspan.report.parts import conclusion
 from longspan.report.run_report import NAME as REPORT
@@ -27,6 +29,7 @@ from longspan.results.scores import Scores
 from longspan.tasks.base.task import Baseline, Recipe, Task
 from longspan.training.deadline import check_limits
 from longspan.verbs import fitting, report_contents
+from longspan.verbs.preparing import bytes_to_sample, prepare_run
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
 """What the metrics.json of runs and of baselines say besides scores."""
@@ -36,6 +39,9 @@ _PARTS = {"validation": "parts", "test": "test_parts"}
 
 _ANY_EPOCHS = 1_000_000
 """As good as no limit, where equal time is wanted."""
+
+BUDGET = "budget.json"
+"""Name of the file of a comparison with the minutes and the data of its runs."""
 
 
 def compare(
@@ -67,8 +73,10 @@ def compare(
             "nb" for documents with one class, "ngram" for language models. For a model of sentence embeddings,
             "embeddings:MODEL" with its name or folder. Each is fitted once, to the same splits; settings of model and
             training do not matter to it.
-        minutes: Deadline of each run, as `training.max_minutes`, instead of a number of epochs or steps. Only
-            `training.num_train_epochs` among `overrides` still is a limit. 0 is no deadline.
+        minutes: Minutes for all trainings, of which each has the same share as its `training.max_minutes`, instead of
+            a number of epochs or steps. Only `training.num_train_epochs` among `overrides` still is a limit. Baselines
+            that are not trained, and starting processes, come on top. With more mixers or seeds than before, each new
+            one has the share of the others. 0 is no deadline.
         allow_imports: Packages or modules that dotted paths may import.
         settings: Keys of the recipe by their names, as for `longspan.train`.
 
@@ -85,7 +93,7 @@ def compare(
             raise UserError(f"expected {what} to be several names, got the text {names!r}; write [{names!r}].")
     with imports.allow(*allow_imports):
         changed = Changes(overrides, settings, data)
-        result = compared(str(recipe), _once(mixers), _once(baselines), seeds, changed, run, minutes)
+        result = compared(str(recipe), _once(mixers), _once(baselines), seeds, changed, run, minutes, shared=True)
     errors = [one.error for one in result.runs or result.baselines]
     if None not in errors:
         raise UserError(f"none of the {len(errors)} runs succeeded; the first ended with: {errors[0]}")
@@ -125,20 +133,91 @@ def compared(
     changes: Changes,
     run: Path | str | None,
     minutes: float,
+    *,
+    shared: bool = False,
 ) -> Comparison:
-    """Do what `compare` does, and return the result also if no run succeeded."""
+    """Do what `compare` does, and return the result also if no run succeeded.
+
+    The minutes are those of each training, or `shared` by all.
+    """
     if not names and not others:
         raise UserError("expected at least one mixer or one baseline, got neither; name some.")
     if seeds < 1:
         raise UserError(f"expected at least one seed, got {seeds}; choose a larger number.")
-    base, overrides, plan = planned(recipe, names, seeds, changes, minutes)
+    task, name = (loaded := recipes.load(recipe)).task, loaded.name
+    kinds = {name: fitting.find(task, name) for name in others}
+    trainings = len(names) * seeds + sum(kind.trains for kind in kinds.values())
+    folder = Path(run or Path("runs", f"compare-{name}"))
+    budget = _Budget.of(folder, minutes, max(1, trainings), shared)
+    base, overrides, plan = planned(recipe, names, seeds, changes, budget.each())
     base.require_data()
     base.task.check_packages()
-    kinds = {name: fitting.find(base.task, name) for name in others}
-    folder = Path(run or Path("runs", f"compare-{base.name}"))
     folder.mkdir(parents=True, exist_ok=True)
     with locks.lock_folder(folder, "one comparison"):
-        return _compared_in(folder, recipe, base, plan, kinds, overrides)
+        if budget.sample is None:
+            budget = dataclasses.replace(budget, sample=_sample([one for *_, one in plan]))
+        base, *recipes_of = (_reading(one, budget.sample or 0.0) for one in (base, *(one for *_, one in plan)))
+        plan = [(name, seed, one) for (name, seed, _), one in zip(plan, recipes_of, strict=True)]
+        return _compared_in(folder, recipe, base, plan, kinds, overrides, budget)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Budget:
+    """Time and data of each training of a comparison, which later calls in its folder keep.
+
+    Attributes:
+        minutes: Minutes of all trainings, or of each.
+        trainings: Number of trainings that share them, or 1.
+        sample: Share of the rows that all read; 0 for all rows, None before it is known.
+    """
+
+    minutes: float
+    trainings: int
+    sample: float | None = None
+
+    @classmethod
+    def of(cls, folder: Path, minutes: float, trainings: int, shared: bool) -> "_Budget":
+        """That of the comparison in the folder, or a new one where that had other minutes."""
+        wanted = cls(minutes, trainings if shared else 1)
+        before = cls.read(folder)
+        found = wanted if before is None or before.minutes != minutes else before
+        if shared and minutes:
+            told = f"each of {trainings} trainings has {duration(60 * found.each())}"
+            if found.trainings != wanted.trainings:
+                total = duration(60 * found.each() * trainings)
+                told += f", as in {str(folder)!r} before, so that all take {total} instead of {minutes:g} min"
+            note(told)
+        return found
+
+    @classmethod
+    def read(cls, folder: Path) -> "_Budget | None":
+        """That of the comparison in the folder, None without one."""
+        file = folder / BUDGET
+        try:
+            return cls(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(
+                f"expected minutes, trainings and sample in {str(file)!r}, got a damaged file; delete it, and give "
+                "--minutes as before."
+            ) from error
+
+    def each(self) -> float:
+        """Minutes of each training."""
+        return self.minutes / self.trainings
+
+    def write(self, folder: Path) -> None:
+        write_json(folder / BUDGET, dataclasses.asdict(self))
+
+
+def _sample(plan: Sequence[Recipe]) -> float:
+    """Share of the rows that can be prepared in time, the same for all runs; 0 for all rows."""
+    if not plan or not bytes_to_sample(plan[0]):
+        return 0.0
+    return prepare_run(plan[0], plan[0].training["seed"], time.monotonic, time.monotonic()).recipe.data.sample or 1.0
+
+
+def _reading(recipe: Recipe, sample: float) -> Recipe:
+    return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, sample=sample)) if sample else recipe
 
 
 def planned(
@@ -170,6 +249,7 @@ def _compared_in(
     plan: Sequence[tuple[str, int, Recipe]],
     kinds: Mapping[str, Baseline],
     overrides: Sequence[str],
+    budget: _Budget,
 ) -> Comparison:
     """Fit the baselines `kinds` and train the runs of `plan` in a folder that nobody else writes to."""
     kind, total = base.task.scores, len(kinds) + len(plan)
@@ -180,6 +260,7 @@ def _compared_in(
     for name, seed, wanted in plan:
         run_dir = folder / f"{name}-{seed}"
         _check_settings(run_dir, wanted)
+    budget.write(folder)
     counted = []
     for number, (name, does) in enumerate(((name, found.summary()) for name, found in kinds.items()), 1):
         made = ComparedBaseline(name, does, str(places[name]))
@@ -218,8 +299,7 @@ def _with_budget(base: Recipe, minutes: float, overrides: Sequence[str]) -> Reci
     given = {override.partition("=")[0].strip() for override in overrides}
     if "training.max_minutes" in given:
         raise UserError(
-            f"expected the minutes of each run once, got them as training.max_minutes and as minutes={minutes:g}; "
-            "leave one of them out."
+            f"expected a time budget once, got training.max_minutes and minutes={minutes:g}; leave one of them out."
         )
     own = {} if "training.max_steps" in given else {"max_steps": -1}
     own |= {} if "training.num_train_epochs" in given else {"num_train_epochs": _ANY_EPOCHS}

@@ -60,6 +60,8 @@ def evaluate(
     result, examples = scored(loaded, data, split, chosen, folder)
     if split is None and result.split == "validation":
         note("there is no test split, so these are scores of the validation split, which chose the model that was kept")
+    if data is None and 0 < (share := loaded.recipe.data.sample) < 1:
+        note(f"scores are of a sample, as the run reads {100 * share:.2g}% of the rows of its data (data.sample)")
     write_json(folder / "metrics.json", result.to_dict())
     report_contents.write_evaluated(loaded, result, examples)
     return result
@@ -108,7 +110,7 @@ def load_split(run: Run, data: Any, split: str | None) -> tuple[Any, dict[str, i
     config, task = run.recipe.data, run.task
     if data is not None:
         config = task.reading(config, data)
-        config = dataclasses.replace(config, validation_fraction=0.0, test_fraction=0.0)
+        config = dataclasses.replace(config, validation_fraction=0.0, test_fraction=0.0, sample=1.0)
     loaded = task.splits(config) if data is None else task.other_splits(run, config)
     if data is not None and set(loaded.splits) == {"train"}:
         return loaded.splits["train"], loaded.skipped, "all", _source(config, "train")

@@ -42,7 +42,7 @@ class PreparedRun:
     begun: starting.StartedFrom | None
 
 
-def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: float, goes_on: bool) -> PreparedRun:
+def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: float) -> PreparedRun:
     """Read the data and build the model, from as large a sample of the rows as can be prepared in time.
 
     Without a deadline, with a `data.sample`, and in several processes, what the settings name is read.
@@ -52,19 +52,16 @@ def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: fl
         seed: Seed of the weights.
         clock: Seconds from any origin.
         began: When the time budget began.
-        goes_on: Whether the run goes on with the data that it has read before.
     """
-    data, minutes = recipe.data, recipe.options.max_minutes
-    chooses = minutes and not goes_on and data.samples and not data.sample and processes.count() == 1
-    size = source_bytes(data, recipe.task.columns(data)) if chooses else 0
-    if size <= 2 * FIRST_BYTES:
-        return _prepared(recipe, seed)
+    minutes, size = recipe.options.max_minutes, bytes_to_sample(recipe)
+    if not size:
+        return prepare_whole_run(recipe, seed)
     note(f"a sample of the data is read first, as there are {size / 1e6:,.0f} MB and training.max_minutes={minutes:g}")
     share, before, limit = _rounded(FIRST_BYTES / size), (0.0, 0.0), PREPARING_SHARE * 60 * minutes
     while True:
         start = clock()
         try:
-            ready = _prepared(_with_sample(recipe, share), seed)
+            ready = prepare_whole_run(_with_sample(recipe, share), seed)
         except SmallSample:
             share = min(1.0, 8 * share)
             continue
@@ -74,7 +71,7 @@ def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: fl
         # A line through the last two samples; the first one includes what every first call takes.
         each = max(took - before[0], 1e-9) / (share - before[1])
         larger = _rounded(min(1.0, share + (limit - (clock() - began) - took) / each))
-        if larger < 2 * share:
+        if larger < min(1.0, 2 * share):
             break
         before, share = (took, share), larger
         # It may be large.
@@ -96,7 +93,17 @@ def _with_sample(recipe: Recipe, share: float) -> Recipe:
     return recipe if share == 1 else dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, sample=share))
 
 
-def _prepared(recipe: Recipe, seed: int) -> PreparedRun:
+def bytes_to_sample(recipe: Recipe) -> int:
+    """Size of the data of which a run is to find out whether they are too many for its time; 0 if of none."""
+    data = recipe.data
+    if not recipe.options.max_minutes or data.sample or not data.samples or processes.count() > 1:
+        return 0
+    size = source_bytes(data, recipe.task.columns(data))
+    return size if size > 2 * FIRST_BYTES else 0
+
+
+def prepare_whole_run(recipe: Recipe, seed: int) -> PreparedRun:
+    """Read the data that the settings name, and build the model."""
     start_run = processes.in_each(lambda: starting.start_of(recipe))
     prepared = processes.in_turn(lambda: _read(recipe))
     set_seed(seed)

@@ -32,7 +32,7 @@ from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensP
 from longspan.training.deadline import Deadline, check_limits
 from longspan.training.stopping import EarlyStopping
 from longspan.verbs import report_contents
-from longspan.verbs.preparing import PreparedRun, prepare_run
+from longspan.verbs.preparing import PreparedRun, prepare_run, prepare_whole_run
 from longspan.verbs.run_folders import UNFINISHED, RunFolder, arguments_of
 from longspan.verbs.trained import TrainedRun, trained
 
@@ -105,7 +105,11 @@ def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
     processes.connect()
     arguments, recipe = arguments_of(recipe, folder, progress), folder.with_its_sample(recipe)
     with folder.claimed(recipe):
-        ready = prepare_run(recipe, arguments.seed, Deadline.clock, start, folder.continues)
+        if folder.continues:
+            # With the data that were read before.
+            ready = prepare_whole_run(recipe, arguments.seed)
+        else:
+            ready = prepare_run(recipe, arguments.seed, Deadline.clock, start)
         recipe = ready.recipe
         trainer = _make_trainer(ready, arguments, began)
         trainer.finishing = folder.start == "finish"

@@ -54,6 +54,8 @@ def trained(monkeypatch):
         return finished(wanted, run_dir)
 
     monkeypatch.setattr(module, "_train", train)
+    # The installed packages, which would be read.
+    monkeypatch.setattr(module, "bytes_to_sample", lambda recipe: 0)
     return calls
 
 
@@ -206,6 +208,7 @@ def test_all_runs_read_the_same_sample(trained, tmp_path, monkeypatch):
     table = tmp_path / "a.csv"
     table.write_text("text,label\n" + "".join(f"{'long ' * 30}{n},{'ab'[n % 2]}\n" for n in range(400)))
     monkeypatch.setattr(preparing, "FIRST_BYTES", 1000)
+    monkeypatch.setattr(module, "bytes_to_sample", preparing.bytes_to_sample)
     chosen = []
 
     def prepare(recipe, *_):

@@ -108,8 +108,6 @@ def prepare_whole_run(recipe: Recipe, seed: int) -> PreparedRun:
     prepared = processes.in_turn(lambda: _read(recipe))
     set_seed(seed)
     model, words, begun = processes.in_each(lambda: build_model(recipe, prepared, start_run))
-    # Its weights are copied; the rest of it takes memory.
-    del start_run
     return PreparedRun(recipe, prepared, model, words, begun)
 
 

@@ -64,7 +64,7 @@ def model_card(
         curve: Whether the folder has a figure of the losses.
     """
     task, encoder = recipe.task, recipe.model.get("encoder")
-    dataset, source = _hub_dataset(recipe.data.path), result.details.get("start_from")
+    dataset = _hub_dataset(recipe.data.path)
     # Where it lies is nobody's business.
     local = Path(encoder).resolve().name if encoder and Path(encoder).expanduser().is_dir() else ""
     head = ModelCardData(
@@ -97,9 +97,18 @@ def model_card(
         repository=REPOSITORY,
         module="longspan" if module.startswith("longspan.") else module,
         model_class=task.model_class.__name__,
-        started=f" It started from the run `{Path(source['run']).name}`." if source else "",
+        started=_started(result.details),
         stopped=f" It {ended}." if (ended := stopped(result)) else "",
     )
+
+
+def _started(details: Mapping[str, Any]) -> str:
+    """Sentences on what a model read or learned besides its examples."""
+    texts, source = details.get("unlabelled"), details.get("start_from")
+    if texts:
+        test = f" The {texts['in_test']:,} texts of the test split are among them." if texts["test"] else ""
+        return f" It also read {texts['documents']:,} texts without labels.{test}"
+    return f" It started from the run `{Path(source['run']).name}`." if source else ""
 
 
 def _hub_dataset(source: str) -> str:

@@ -5,7 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,7 @@ from longspan.training.base import LongspanTrainer
 from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
 from longspan.training.deadline import Deadline, check_limits
 from longspan.training.stopping import EarlyStopping
-from longspan.verbs import report_contents
+from longspan.verbs import report_contents, unlabelled
 from longspan.verbs.preparing import PreparedRun, prepare_run, prepare_whole_run
 from longspan.verbs.run_folders import UNFINISHED, RunFolder, arguments_of
 from longspan.verbs.trained import TrainedRun, trained
@@ -105,17 +105,24 @@ def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
     processes.connect()
     arguments, recipe = arguments_of(recipe, folder, progress), folder.with_its_sample(recipe)
     with folder.claimed(recipe):
+        own, texts = unlabelled.pretrained(recipe, lambda first, folder: _train_first(first, folder, progress))
+        if own.start_from != recipe.start_from:
+            # Masked words had a budget of their own.
+            start = Deadline.clock()
         if folder.continues:
             # With the data that were read before.
-            ready = prepare_whole_run(recipe, arguments.seed)
+            ready = prepare_whole_run(own, arguments.seed)
         else:
-            ready = prepare_run(recipe, arguments.seed, Deadline.clock, start)
-        recipe = ready.recipe
+            ready = prepare_run(own, arguments.seed, Deadline.clock, start)
+        if texts:
+            ready.prepared.details["unlabelled"] = asdict(texts)
+        # As it was given, but for a sample: what was learned first is in a cache.
+        recipe = replace(recipe, data=replace(recipe.data, sample=ready.recipe.data.sample))
         trainer = _make_trainer(ready, arguments, began)
         trainer.finishing = folder.start == "finish"
         # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next one.
         checkpoint = folder.open(recipe, partial(_total_steps, trainer))
-        minutes, test = recipe.options.max_minutes, ready.prepared.splits.get("test")
+        minutes, test = ready.recipe.options.max_minutes, ready.prepared.splits.get("test")
         deadline = Deadline(trainer, minutes, test, start) if minutes and not trainer.finishing else None
         early = _learn(trainer, recipe, deadline, checkpoint, progress)
         result = _result(trainer, ready, folder, early, deadline)
@@ -125,6 +132,16 @@ def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
                 if arguments.push_to_hub:
                     trainer.push_to_hub()
         return result
+
+
+def _train_first(recipe: Recipe, folder: RunFolder, progress: bool) -> None:
+    """Learn from texts without labels."""
+    try:
+        _train(recipe, folder, progress)
+    except Interrupted:
+        raise Interrupted(
+            "saved what was learned from texts without labels; run the same command again to continue"
+        ) from None
 
 
 def _make_trainer(ready: PreparedRun, arguments: TrainingArguments, began: float) -> LongspanTrainer:

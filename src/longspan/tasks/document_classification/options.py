@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from longspan.data.config import DataConfig
 from longspan.options import option
-from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions, UnlabelledData
 
 __all__ = ["ClassificationData", "EvaluationOptions", "TrainingOptions"]
 
@@ -13,7 +12,7 @@ TrainingOptions = LengthTrainingOptions
 
 
 @dataclass(frozen=True)
-class ClassificationData(DataConfig):
+class ClassificationData(UnlabelledData):
     """Documents with their classes."""
 
     label_column: str = option(

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from longspan.data.config import DataConfig
 from longspan.options import option
-from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions, UnlabelledData
 
 __all__ = ["EvaluationOptions", "RegressionData", "TrainingOptions"]
 
@@ -12,7 +11,7 @@ TrainingOptions = LengthTrainingOptions
 
 
 @dataclass(frozen=True)
-class RegressionData(DataConfig):
+class RegressionData(UnlabelledData):
     """Documents with a number each."""
 
     label_column: str = option("label", "column with the numbers")

@@ -3,11 +3,10 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from longspan.data.config import DataConfig
 from longspan.errors import UserError
 from longspan.options import Range, option
 from longspan.tasks.base import options
-from longspan.tasks.base.options import LengthTrainingOptions
+from longspan.tasks.base.options import LengthTrainingOptions, UnlabelledData
 
 __all__ = ["EvaluationOptions", "MultiLabelData", "TrainingOptions"]
 
@@ -15,7 +14,7 @@ TrainingOptions = LengthTrainingOptions
 
 
 @dataclass(frozen=True)
-class MultiLabelData(DataConfig):
+class MultiLabelData(UnlabelledData):
     """Documents with any number of labels."""
 
     label_column: str = option(

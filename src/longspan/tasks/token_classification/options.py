@@ -4,10 +4,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from longspan.data.config import DataConfig
 from longspan.errors import UserError
 from longspan.options import option
-from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions, UnlabelledData
 
 __all__ = ["EvaluationOptions", "TokenData", "TrainingOptions"]
 
@@ -15,7 +14,7 @@ TrainingOptions = LengthTrainingOptions
 
 
 @dataclass(frozen=True)
-class TokenData(DataConfig):
+class TokenData(UnlabelledData):
     """Documents as words, each with a label."""
 
     path: str = option(

@@ -65,6 +65,13 @@ class Bags:
         grams, amounts = (np.concatenate(each) for each in zip(*parts, strict=True))
         return cls(grams, amounts.astype(np.float32), np.array([len(part) for part, _ in parts]), size)
 
+    @classmethod
+    def dense(cls, values: np.ndarray) -> Self:
+        """Documents that all have the same `k` n-grams, with amounts `(n, k)`."""
+        rows, size = values.shape
+        grams = np.tile(np.arange(size, dtype=np.int32), rows)
+        return cls(grams, values.astype(np.float32).ravel(), np.full(rows, size), size)
+
     def part(self, which: np.ndarray) -> "Bags":
         """The documents for which `which`, `(n,)`, is true."""
         inside = np.repeat(which, self.counts)

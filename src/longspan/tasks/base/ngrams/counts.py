@@ -2,21 +2,28 @@
 
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from longspan.data.sources.loading import load
+from longspan.data.text.long_documents import token_arrays, tokenize_documents
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.tokenization import ordinary_tokens
 from longspan.models import LongspanConfig
 from longspan.models.wide.classifier import Wide, spelled
 from longspan.results.scores import S
+from longspan.tasks.base.corpora import text_column
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.mixing import in_units
 from longspan.tasks.base.ngrams.bags import batches
 from longspan.tasks.base.ngrams.fitting import Chosen, check_memory, few, fit_wide, table_size
+from longspan.tasks.base.ngrams.kinds import LATENT
 from longspan.tasks.base.ngrams.kinds import Counted as CountedDocuments
+from longspan.tasks.base.ngrams.latent import Latent
+from longspan.tasks.base.options import UnlabelledData
 from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe
 from longspan.training.lengths import targets
 
@@ -69,9 +76,11 @@ class NgramCounts(Counts[S]):
         training, classes = prepared.splits["train"], len(prepared.config["id2label"])
         characters = recipe.model.get("wide_characters")
         characters = few(training) if characters is None else characters
-        places = recipe.model.get("wide_buckets") or table_size(training, classes, characters)
-        check_memory(places, classes)
         tokens = ordinary_tokens(tokenizer_of(prepared.processor))
+        latent = _latent(recipe, prepared, len(tokens))
+        more = 0 if latent is None else int((latent.idf > 0).sum())
+        places = recipe.model.get("wide_buckets") or table_size(training, classes, characters, more)
+        check_memory(places, classes)
         wide = Wide(places, classes, len(tokens) if characters else None)
         if wide.spelling is not None:
             wide.spelling.copy_(spelled(tokens))
@@ -83,8 +92,24 @@ class NgramCounts(Counts[S]):
             prepared.splits.get("validation"),
             self.documents,
             (config.get("target_mean", 0.0), config.get("target_scale", 1.0)),
+            latent,
         )
         return wide, chosen
+
+
+def _latent(recipe: Recipe, prepared: Prepared, tokens: int) -> Latent | None:
+    """Directions of the recipe's texts without labels and its training documents; None where it has no such texts."""
+    data = recipe.data
+    if not isinstance(data, UnlabelledData) or not data.unlabelled:
+        return None
+    own, tokenizer = data.unlabelled_texts(), tokenizer_of(prepared.processor)
+    texts: list[np.ndarray] = []
+    for name, split in load(own, text_column(own)).splits.items():
+        texts += token_arrays(tokenize_documents(split, tokenizer, own, f"Tokenising {name} without labels"))
+    for name in ("train", *(("test",) if data.unlabelled_test else ())):
+        texts += [np.asarray(ids) for ids in prepared.splits[name].with_format("numpy")["input_ids"][:]]
+    found = Latent.of(texts, tokens, LATENT[-1].directions)
+    return found if found.directions.size else None
 
 
 @torch.no_grad()

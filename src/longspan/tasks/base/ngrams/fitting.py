@@ -28,6 +28,7 @@ from longspan.tasks.base.ngrams.bags import Bags, batches
 from longspan.tasks.base.ngrams.kinds import (
     BAYES,
     CHARACTERS,
+    LATENT,
     SPELLED,
     TFIDF,
     TFIDF_PAIRS,
@@ -37,6 +38,7 @@ from longspan.tasks.base.ngrams.kinds import (
     Kind,
     Model,
 )
+from longspan.tasks.base.ngrams.latent import Latent
 from longspan.training.lengths import targets
 
 #: Folds are held out one after another to choose λ, until this number of documents was.
@@ -68,16 +70,17 @@ def few(documents: Dataset) -> bool:
     return sum(documents["length"][:]) <= FEW
 
 
-def table_size(documents: Dataset, classes: int, characters: bool) -> int:
+def table_size(documents: Dataset, classes: int, characters: bool, more: int = 0) -> int:
     """Table size at which most n-grams of documents have a place of their own: a power of 2, within bounds.
 
     Args:
         documents: Tokenised documents with the column `length`.
         classes: Number of weights of each place.
         characters: Whether there are n-grams of characters, too.
+        more: Number of further n-grams.
     """
     # Of the n-grams of a text, not many more than half are different.
-    wanted = LONGEST * sum(documents["length"][:]) * (1 + characters)
+    wanted = LONGEST * sum(documents["length"][:]) * (1 + characters) + 2 * more
     most = min(MOST, MOST_WEIGHTS // classes)
     return 1 << max(4, min(wanted.bit_length(), most.bit_length() - 1))
 
@@ -100,6 +103,7 @@ def fit_wide(
     validation: Dataset | None = None,
     kind: type[Counted] = Counted,
     standard: tuple[float, float] = (0.0, 1.0),
+    latent: Latent | None = None,
 ) -> Chosen:
     """Fit the tables of a model's wide part to training documents, and return what was chosen for it.
 
@@ -112,15 +116,27 @@ def fit_wide(
             left out where they predict them worse, by more than chance does.
         kind: Whether documents have a class, labels or a number each.
         standard: Mean and standard deviation of the training documents' numbers, for regression.
+        latent: Directions of texts without labels, by token, if there are any.
     """
     weights = np.ones(len(wide.bias)) if class_weights is None else np.array(class_weights)
-    _give_places(wide, Bags.of(documents, wide.hashed, 2**31))
+    known = np.zeros(0, np.int64) if latent is None else np.flatnonzero(latent.idf)
+    single = ngram_hashes(torch.from_numpy(known).view(-1, 1), None)[:, 0, 0].numpy()
+    _give_places(wide, np.concatenate([Bags.of(documents, wide.hashed, 2**31).grams, single]))
     found = Bags.of(documents, wide.counts, wide.buckets)
-    bags, used = _numbered(found)
+    placed = single % wide.buckets
+    # Of equal places, one n-gram has it.
+    there = wide.keys.numpy()[placed] == single
+    bags, used = _numbered(found, placed[there])
     tokens, folds = _tokens_and_folds(wide, documents)
+    tokens[placed[there]] = 1
     labels = _labels(documents, kind, standard)
     counted = kind(bags, labels.numpy(), weights, tokens[used])
+    if latent is not None:
+        numbers = np.zeros(wide.buckets, np.int64)
+        numbers[used] = np.arange(len(used))
+        counted = replace(counted, latent=latent.among(known[there], numbers[placed[there]], len(used)))
     vectors = (*TFIDF, TFIDF_PAIRS) if few(documents) else TFIDF
+    vectors = vectors if latent is None else (*vectors, *LATENT)
     vectors = vectors if wide.spelling is None else (*vectors, TFIDF_SPELLED)
     spelled = [] if wide.spelling is None else [(SPELLED,)]
     groups: list[Sequence[Kind]] = [BAYES, vectors, *spelled] if counted.bayes else [vectors]
@@ -198,9 +214,9 @@ def _larger(differences: Tensor) -> bool:
     return n > 1 and float(differences.mean()) > 2 * float(differences.std()) / n**0.5
 
 
-def _give_places(wide: Wide, bags: Bags) -> None:
-    """Give each place in the table to the n-gram that most documents have of those hashed there."""
-    hashes, counts = np.unique(bags.grams, return_counts=True)
+def _give_places(wide: Wide, grams: np.ndarray) -> None:
+    """Give each place in the table to the n-gram that is most frequent of those hashed there."""
+    hashes, counts = np.unique(grams, return_counts=True)
     hashes = hashes[np.argsort(counts, kind="stable")]
     keys = np.full(wide.buckets, -1, np.int32)
     # Of equal places the last one stays.
@@ -236,16 +252,18 @@ def _fit_evidence(wide: Wide, documents: Counted, folds: np.ndarray, places: Ten
     wide.held_out = held_out
 
 
-def _numbered(bags: Bags) -> tuple[Bags, np.ndarray]:
+def _numbered(bags: Bags, more: np.ndarray) -> tuple[Bags, np.ndarray]:
     """Return the bags with their n-grams renumbered, and the previous number of each.
 
-    Those that no document has are left out. What many documents have comes first, so that caches keep it.
+    Those that no document has are left out, but for some `more`. What many documents have comes first, so that caches
+    keep it.
     """
     used, numbers, documents = np.unique(bags.grams, return_inverse=True, return_counts=True)
     order = np.argsort(-documents, kind="stable")
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order))
-    return replace(bags, grams=rank[numbers], size=len(used)), used[order]
+    used = np.concatenate([used[order], np.setdiff1d(more, used)])
+    return replace(bags, grams=rank[numbers], size=len(used)), used
 
 
 def _choose(

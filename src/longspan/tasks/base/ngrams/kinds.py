@@ -12,6 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from longspan.ops.compiled import compiled
 from longspan.tasks.base.ngrams.bags import Bags
+from longspan.tasks.base.ngrams.latent import Latent
 
 #: Nats per document that a solution may be worse than the best one, and passes after which it is taken as it is: where
 #: documents are as alike as files with the same header, ten leave some thousandths, and fifty hardly less.
@@ -193,15 +194,19 @@ def _ascend(
 class Kind:
     """A regression over n-grams of some `sizes`: of TF-IDF vectors, or weighted by naive Bayes.
 
-    Sizes are in tokens; `CHARACTERS` are n-grams of characters. `penalties` are what λ is chosen from.
+    Sizes are in tokens; `CHARACTERS` are n-grams of characters. `penalties` are what λ is chosen from. With
+    `directions`, a TF-IDF vector is replaced by so many coordinates of it, which texts without labels gave.
     """
 
     sizes: Sequence[int]
     tfidf: bool
     penalties: tuple[float, ...]
+    directions: int = 0
 
     def name(self) -> str:
         """Its name, such as "naive Bayes, 1 to 2 tokens"."""
+        if self.directions:
+            return f"TF-IDF, {self.directions} latent directions"
         longest = max(self.sizes)
         tokens = ["single tokens" if longest == 1 else f"1 to {longest} tokens"] if longest else []
         what = [*tokens, *(["characters"] if self.spelled() else [])]
@@ -220,6 +225,8 @@ TFIDF = tuple(Kind(range(1, longest + 1), True, _WEAK) for longest in (1, 3))
 TFIDF_PAIRS = Kind(range(1, 3), True, (*_WEAK, 0.003, 0.001))
 TFIDF_SPELLED = Kind((CHARACTERS, 1, 2), True, (*_WEAK, 0.003, 0.001))
 SPELLED = Kind((CHARACTERS,), False, _STRONG)
+#: With texts without labels.
+LATENT = tuple(Kind((1,), True, (1.0, *_WEAK[3:], 0.003, 0.001), directions) for directions in (20, 100))
 
 
 @dataclass(frozen=True)
@@ -231,12 +238,14 @@ class Counted:
         labels: `(n,)` class numbers.
         class_weights: `(c,)` what multiplies the loss of documents of each class.
         tokens: `(size,)` of how many tokens each n-gram is made, or `CHARACTERS`.
+        latent: Directions of texts without labels, by n-gram, if there are any.
     """
 
     bags: Bags
     labels: np.ndarray
     class_weights: np.ndarray
     tokens: np.ndarray
+    latent: Latent | None = None
     #: Whether there are regressions weighted by naive Bayes, which compares a class with the others.
     bayes: ClassVar[bool] = True
 
@@ -401,6 +410,14 @@ class Model:
 
     def __init__(self, kind: Kind, documents: Counted) -> None:
         self._kind, self._wanted = kind, np.isin(documents.tokens, kind.sizes)
+        self._directions: np.ndarray | None = None
+        if kind.directions:
+            assert documents.latent is not None
+            self.idf, self._directions = documents.latent.idf, documents.latent.directions[:, : kind.directions]
+            coordinates = self.features(documents.bags).sums(self._directions)
+            ones = np.ones((coordinates.shape[1], len(documents.class_weights)), np.float32)
+            self._regression = documents.solver(Bags.dense(coordinates), ones)
+            return
         sums = documents.sums() * self._wanted[:, None]
         self.idf = inverse_frequency(documents.documents(sums), len(documents.labels))
         ratio = documents.ratios(sums)
@@ -414,7 +431,8 @@ class Model:
 
     def solve(self, penalty: float) -> Linear:
         """Return the solution for a penalty, at most the one before."""
-        return self._regression.solve(penalty)
+        found = self._regression.solve(penalty)
+        return found if self._directions is None else replace(found, weights=self._directions @ found.weights)
 
 
 def inverse_frequency(documents: np.ndarray, count: int) -> np.ndarray:

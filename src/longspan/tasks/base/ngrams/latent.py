@@ -35,7 +35,7 @@ class Latent:
             tokens: Number of different tokens.
             count: Number of directions, fewer where texts or tokens are.
         """
-        chosen = np.linspace(0, len(texts) - 1, min(len(texts), TEXTS)).astype(int) if len(texts) else []
+        chosen = np.linspace(0, max(0, len(texts) - 1), min(len(texts), TEXTS)).astype(int)
         ids, times, sizes = [np.zeros(0, np.int64)], [np.zeros(0)], [0]
         for number in chosen:
             found, how_often = np.unique(texts[number], return_counts=True)

@@ -132,17 +132,17 @@ def _texts(recipe: Recipe) -> tuple[Dataset, tuple[dict[str, int], int]]:
     if test is not None:
         numbers = documents({"train": texts, "test": test}, [column])
         shared = int(np.isin(numbers["test"], numbers["train"]).sum())
-    if data.unlabelled_test and test is None:
+        if data.unlabelled_test:
+            texts, shared = concatenate_datasets([texts, test]), len(test)
+        elif shared:
+            note(
+                f"{shared:,} of {len(test):,} texts of the test split are in data.unlabelled as well, so the scores "
+                "are of texts that were read without their labels; set data.unlabelled_test=true where that is meant"
+            )
+    elif data.unlabelled_test:
         raise UserError(
             "expected a test split where data.unlabelled_test=true, got none; set data.test, or leave it out."
         )
-    if shared and not data.unlabelled_test:
-        note(
-            f"{shared:,} of {len(test):,} texts of the test split are in data.unlabelled as well, so the scores are of "
-            "texts that were read without their labels; set data.unlabelled_test=true where that is meant"
-        )
-    if data.unlabelled_test:
-        texts, shared = concatenate_datasets([texts, test]), len(test)
     size = [sum(map(len, rows["text"][:])) for rows in (splits["train"], texts)]
     if size[0] >= LABELLED_SHARE * size[1]:
         texts = concatenate_datasets([texts, splits["train"]])

@@ -55,7 +55,9 @@ def test_words_without_labels_are_understood_by_those_they_go_with(tmp_path: Pat
     losses = {}
     for own in ([], [f"data.unlabelled={texts}"]):
         recipe = recipes.load(name, [*given, *own])
-        found = recipe.task.counts()().fit(recipe)
+        counts = recipe.task.counts()
+        assert counts is not None
+        found = counts().fit(recipe)
         assert any("latent" in kind for kind in found.chosen) == bool(own)
         losses[len(own)] = found.scores["test"].to_dict()
     score = {"classify": "accuracy", "multi-label": "micro_f1", "regression": "r2"}[name]

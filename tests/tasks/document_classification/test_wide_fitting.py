@@ -52,7 +52,7 @@ def documents(count=60, classes=3):
 def with_places(rows, size):
     """Return a part whose table has the n-grams of documents, and their bags."""
     wide = Wide(size, 3)
-    fitting._give_places(wide, Bags.of(rows, ngram_counts, 2**31))
+    fitting._give_places(wide, Bags.of(rows, ngram_counts, 2**31).grams)
     return wide, Bags.of(rows, wide.counts, size)
 
 

@@ -153,6 +153,28 @@ class DataConfig(SourceData):
             )
 
 
+@dataclass(frozen=True)
+class UnlabelledData(DataConfig):
+    """Documents, some with labels, and perhaps many more without."""
+
+    unlabelled: str = option(
+        "",
+        "file or folder of texts without labels, read as `path` is where documents have none; in tables, the column "
+        'that `text_column` names ("text" where that has words). The n-gram part of documents learns which words go '
+        "together. Networks without it learn masked words first (docs/guides/few-labels.md).",
+    )
+    unlabelled_test: bool = option(
+        False, "whether the texts of the test split are such texts, too, without their labels; results then say so"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unlabelled_test and not self.unlabelled:
+            raise UserError(
+                "expected data.unlabelled where data.unlabelled_test=true, got none; name a file or folder of texts."
+            )
+
+
 def check_override(override: str) -> tuple[str, str]:
     """Name and text of a setting of reading, such as `data.encoding=auto`, with which a trained model is used.
 

@@ -13,14 +13,15 @@ from datasets import Dataset, Features, concatenate_datasets, config
 
 from longspan import recipes
 from longspan.data.columns.kinds import Text
+from longspan.data.config import UnlabelledData
 from longspan.data.processor import json_object
 from longspan.data.sources.duplicates import documents
 from longspan.data.sources.loading import load
 from longspan.errors import UserError
 from longspan.machine.printing import note
 from longspan.recipes.starting import shape_of
+from longspan.tasks.base.corpora import starting_from, unlabelled_texts
 from longspan.tasks.base.documents import DocumentTask
-from longspan.tasks.base.options import UnlabelledData
 from longspan.tasks.base.task import Recipe
 from longspan.training import processes
 from longspan.verbs.run_folders import RunFolder
@@ -97,7 +98,7 @@ def pretrained(recipe: Recipe, train: Callable[[Recipe, RunFolder], Any]) -> tup
     length = max(1, min(base.options.segment_length, characters // _CHARACTERS // _ROWS))
     first = dataclasses.replace(
         base,
-        data=dataclasses.replace(data.unlabelled_texts(), path="", text_column="text", validation_fraction=0.1),
+        data=dataclasses.replace(unlabelled_texts(data), path="", text_column="text", validation_fraction=0.1),
         model=shape | {"dropout": 0.0},
         start_from=recipe.start_from,
         training=base.training | training,
@@ -111,15 +112,14 @@ def pretrained(recipe: Recipe, train: Callable[[Recipe, RunFolder], Any]) -> tup
             note(f"learning masked words of {len(texts):,} texts without labels in {str(folder)!r}, a cache")
         train(first, RunFolder(folder, "resume" if (folder / "recipe.toml").exists() else "new"))
     found = json_object(folder / "metrics.json")
-    own = dataclasses.replace(data, tokenizer_from=str(folder))
     minutes = dataclasses.replace(options, max_minutes=options.max_minutes / 2)
-    ready = dataclasses.replace(recipe, data=own, start_from=str(folder), options=minutes)
+    ready = dataclasses.replace(starting_from(recipe, str(folder)), options=minutes)
     return ready, Unlabelled(len(texts), *facts, data.unlabelled_test, found["validation"], found["seconds"] / 60)
 
 
 def _texts(recipe: Recipe) -> tuple[Dataset, tuple[dict[str, int], int]]:
     """Texts to learn from, how many were left out, by reason, and how many rows of the test split are among them."""
-    data, own = recipe.data, recipe.data.unlabelled_texts()
+    data, own = recipe.data, unlabelled_texts(recipe.data)
     column = Text("text", "text_column")
     found = load(own, [column])
     texts = concatenate_datasets([rows.select_columns("text") for rows in found.splits.values()])

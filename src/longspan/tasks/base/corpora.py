@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.columns.kinds import Column, Text
+from longspan.data.config import OF_THE_TOKENIZER, UnlabelledData
 from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.loading import Splits, load
 from longspan.data.text.long_documents import pieces, summary, tokenize_documents
@@ -43,6 +44,19 @@ class Corpus:
 def text_column(data: CorpusData) -> Sequence[Column]:
     """Return the one column that is read."""
     return [Text("text", "text_column", lines=data.join_rows)]
+
+
+def unlabelled_texts(data: UnlabelledData) -> CorpusData:
+    """Settings with which the texts without labels of a task are read; those without content are left out."""
+    column = "text" if data.text_column == "tokens" else data.text_column
+    names = ("encoding", "delimiter", "quoting", "header", "tokenizer_from", *OF_THE_TOKENIZER)
+    own = {name: getattr(data, name) for name in names}
+    return CorpusData(path=data.unlabelled, text_column=column, skip_bad_rows=True, validation_fraction=0, **own)
+
+
+def starting_from(recipe: Recipe[Any, Any], run: str) -> Recipe[Any, Any]:
+    """Recipe of texts that starts from a run: with its tokens, embeddings and layers."""
+    return replace(recipe, start_from=run, data=replace(recipe.data, tokenizer_from=run))
 
 
 def read_corpus(recipe: Recipe[CorpusData, CorpusTrainingOptions], *, end: bool = False, mask: bool = False) -> Corpus:

@@ -5,16 +5,16 @@ from typing import ClassVar, Generic, TypeVar
 from datasets import Dataset, concatenate_datasets
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from longspan.data.config import DataConfig
+from longspan.data.config import DataConfig, UnlabelledData
 from longspan.data.processor import Processor
 from longspan.data.sources.loading import load
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import encode
 from longspan.report import count
 from longspan.results.scores import S
-from longspan.tasks.base.corpora import text_column
+from longspan.tasks.base.corpora import text_column, unlabelled_texts
 from longspan.tasks.base.examples import ExampleTask, Facts
-from longspan.tasks.base.options import LengthTrainingOptions, UnlabelledData
+from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Run
 
 T = TypeVar("T", bound=DataConfig)
@@ -42,7 +42,7 @@ class DocumentTask(ExampleTask[S, T], Generic[S, T]):
 
     def learned(self, training: Dataset, data: T) -> Processor:
         if isinstance(data, UnlabelledData) and data.unlabelled and not data.tokenizer_from:
-            own = data.unlabelled_texts()
+            own = unlabelled_texts(data)
             texts = [training, *load(own, text_column(own)).splits.values()]
             training = concatenate_datasets([rows.select_columns(self.text) for rows in texts])
         processor = TextProcessor.learned(training, data)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from longspan.data.config import OF_THE_TOKENIZER, DataConfig
+from longspan.data.config import DataConfig
 from longspan.errors import UserError, check_choice
 from longspan.options import Options, Range, option
 
@@ -101,35 +101,6 @@ class CorpusData(DataConfig):
     """Documents without labels."""
 
     join_rows: bool = option(False, "whether the rows of a table or Hub data set are the lines of one document")
-
-
-@dataclass(frozen=True)
-class UnlabelledData(DataConfig):
-    """Documents, some with labels, and perhaps many more without."""
-
-    unlabelled: str = option(
-        "",
-        "file or folder of texts without labels, read as `path` is where documents have none; in tables, the column "
-        'that `text_column` names ("text" where that has words). The n-gram part of documents learns which words go '
-        "together. Networks without it learn masked words first (docs/guides/few-labels.md).",
-    )
-    unlabelled_test: bool = option(
-        False, "whether the texts of the test split are such texts, too, without their labels; results then say so"
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.unlabelled_test and not self.unlabelled:
-            raise UserError(
-                "expected data.unlabelled where data.unlabelled_test=true, got none; name a file or folder of texts."
-            )
-
-    def unlabelled_texts(self) -> CorpusData:
-        """Settings with which the texts without labels are read; those without text are left out."""
-        column = "text" if self.text_column == "tokens" else self.text_column
-        names = ("encoding", "delimiter", "quoting", "header", "tokenizer_from", *OF_THE_TOKENIZER)
-        own = {name: getattr(self, name) for name in names}
-        return CorpusData(path=self.unlabelled, text_column=column, skip_bad_rows=True, validation_fraction=0, **own)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from longspan.data.config import UnlabelledData
 from longspan.options import option
-from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions, UnlabelledData
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["ClassificationData", "EvaluationOptions", "TrainingOptions"]
 

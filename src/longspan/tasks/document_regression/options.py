@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from longspan.data.config import UnlabelledData
 from longspan.options import option
-from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions, UnlabelledData
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "RegressionData", "TrainingOptions"]
 

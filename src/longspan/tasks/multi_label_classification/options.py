@@ -3,10 +3,11 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from longspan.data.config import UnlabelledData
 from longspan.errors import UserError
 from longspan.options import Range, option
 from longspan.tasks.base import options
-from longspan.tasks.base.options import LengthTrainingOptions, UnlabelledData
+from longspan.tasks.base.options import LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "MultiLabelData", "TrainingOptions"]
 

@@ -4,9 +4,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from longspan.data.config import UnlabelledData
 from longspan.errors import UserError
 from longspan.options import option
-from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions, UnlabelledData
+from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "TokenData", "TrainingOptions"]
 

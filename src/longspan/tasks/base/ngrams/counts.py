@@ -8,6 +8,7 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from longspan.data.config import UnlabelledData
 from longspan.data.sources.loading import load
 from longspan.data.text.long_documents import token_arrays, tokenize_documents
 from longspan.data.text.processor import tokenizer_of
@@ -15,7 +16,7 @@ from longspan.data.text.tokenization import ordinary_tokens
 from longspan.models import LongspanConfig
 from longspan.models.wide.classifier import Wide, spelled
 from longspan.results.scores import S
-from longspan.tasks.base.corpora import text_column
+from longspan.tasks.base.corpora import text_column, unlabelled_texts
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.mixing import in_units
 from longspan.tasks.base.ngrams.bags import batches
@@ -23,7 +24,6 @@ from longspan.tasks.base.ngrams.fitting import Chosen, check_memory, few, fit_wi
 from longspan.tasks.base.ngrams.kinds import LATENT
 from longspan.tasks.base.ngrams.kinds import Counted as CountedDocuments
 from longspan.tasks.base.ngrams.latent import Latent
-from longspan.tasks.base.options import UnlabelledData
 from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe
 from longspan.training.lengths import targets
 
@@ -102,7 +102,7 @@ def _latent(recipe: Recipe, prepared: Prepared, tokens: int) -> Latent | None:
     data = recipe.data
     if not isinstance(data, UnlabelledData) or not data.unlabelled:
         return None
-    own, tokenizer = data.unlabelled_texts(), tokenizer_of(prepared.processor)
+    own, tokenizer = unlabelled_texts(data), tokenizer_of(prepared.processor)
     texts: list[np.ndarray] = []
     for name, split in load(own, text_column(own)).splits.items():
         texts += token_arrays(tokenize_documents(split, tokenizer, own, f"Tokenising {name} without labels"))

@@ -17,7 +17,9 @@ import ast
 import hashlib
 import json
 import multiprocessing
+import os
 import re
+import sys
 import sysconfig
 import time
 from collections import Counter
@@ -232,7 +234,9 @@ def main() -> None:
     at = place - int(ends[row]) + len(test[row]["tokens"]) + 1
     page = arguments.out / "explanation.html"
     longspan.explain(run, [test[row]], at=at).save(page)
-    command = f"longspan explain {arguments.out / 'run'} {written} --row {row + 1} --at {at} --out {page}"
+    # As installed, also where its environment is not active.
+    program = os.path.relpath(Path(sys.executable).with_name("longspan"))
+    command = f"{program} explain {arguments.out / 'run'} {written} --row {row + 1} --at {at} --out {page}"
     print(
         f"\nThe network's reasons for a word {distance[place]:,} words after the beginning of its class: {page}, from"
     )

@@ -10,7 +10,7 @@ from accelerate import DistributedType
 from interruptions import interrupted, same_result
 from torch import Tensor, nn
 
-from longspan import LongspanForSeq2SeqLM, recipes, train
+from longspan import LongspanForImageClassification, LongspanForSeq2SeqLM, recipes, train
 from longspan.errors import UserError
 from longspan.tasks.base.task import Recipe
 from longspan.training import base
@@ -68,6 +68,23 @@ def test_two_steps_by_the_formula() -> None:
     for weight, right in zip(weights, wanted, strict=True):
         # Errors of the steps, 2e-5, times the rate and the size.
         torch.testing.assert_close(weight.detach().double(), right, rtol=0, atol=5e-6)
+
+
+def test_a_convolution_is_a_matrix() -> None:
+    draw = torch.Generator().manual_seed(2)
+    convolution, flat = (nn.Parameter(torch.ones(shape)) for shape in ((3, 2, 2, 2), (3, 8)))
+    convolution.grad = torch.randn(3, 2, 2, 2, generator=draw)
+    flat.grad = convolution.grad.flatten(1)
+    Muon([convolution, flat], lr=0.1).step()
+    assert torch.equal(convolution.flatten(1), flat)
+
+
+def test_it_takes_the_convolutions_of_images() -> None:
+    of_data = {"channels": 12, "patch": 2, "side": 4, "num_labels": 2}
+    kind = LongspanForImageClassification
+    model = kind(kind.configured(dim=8, heads=2, depth=1, stem=4, **of_data))
+    found = {id(each) for each in matrices_of(model)}
+    assert {id(layer.weight) for layer in model.longspan.embeddings.convolutions} < found
 
 
 def test_it_takes_the_matrices_of_the_layers_alone() -> None:

@@ -89,7 +89,7 @@ class Muon(Optimizer):
         Matrices of equal size are processed together.
 
     Args:
-        params: matrices, or parameter groups of them.
+        params: matrices, or parameter groups of them; weights of convolutions, (m, ...), are matrices (m, n).
         lr: learning rate.
         weight_decay: λ.
         momentum: μ.
@@ -105,13 +105,14 @@ class Muon(Optimizer):
             alike: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
             for weight in group["params"]:
                 if weight.grad is not None:
-                    alike.setdefault(weight.shape, []).append((weight, self._moved(weight, group["momentum"])))
+                    step = self._moved(weight, group["momentum"]).flatten(1)
+                    alike.setdefault(step.shape, []).append((weight, step))
             for shape, those in alike.items():
                 steps = orthogonal(torch.stack([step for _, step in those]))
                 size = SIZE * math.sqrt(max(shape))
                 for (weight, _), step in zip(those, steps, strict=True):
                     weight.mul_(1 - group["lr"] * group["weight_decay"])
-                    weight.add_(step.to(weight.dtype), alpha=-group["lr"] * size)
+                    weight.add_(step.view_as(weight).to(weight.dtype), alpha=-group["lr"] * size)
 
     def _moved(self, weight: Tensor, momentum: float) -> Tensor:
         """Return the mean of a weight's gradients, the newest counted once more (Nesterov)."""
@@ -140,12 +141,14 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def matrices_of(model: nn.Module) -> list[Tensor]:
-    """Return the weights of the dense layers in a model's layers that are trained.
+    """Return the weights of the dense layers in a model's layers, and of convolutions over two dimensions.
 
-    Embeddings, heads, biases, norms, convolutions and recurrent weights are not among them.
+    Those that are trained; embeddings, heads, biases, norms, other convolutions and recurrent weights are not among
+    them.
     """
     backbones = (module for module in model.modules() if isinstance(module, Backbone))
-    dense = (module for body in backbones for module in body.blocks.modules() if isinstance(module, nn.Linear))
+    dense = [module for body in backbones for module in body.blocks.modules() if isinstance(module, nn.Linear)]
+    dense += [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     weights = {id(layer.weight): layer.weight for layer in dense if layer.weight.requires_grad}
     return list(weights.values())
 

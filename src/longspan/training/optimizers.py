@@ -147,9 +147,9 @@ def matrices_of(model: nn.Module) -> list[Tensor]:
     them.
     """
     backbones = (module for module in model.modules() if isinstance(module, Backbone))
-    dense = [module for body in backbones for module in body.blocks.modules() if isinstance(module, nn.Linear)]
-    dense += [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    weights = {id(layer.weight): layer.weight for layer in dense if layer.weight.requires_grad}
+    dense = [module.weight for body in backbones for module in body.blocks.modules() if isinstance(module, nn.Linear)]
+    dense += [module.weight for module in model.modules() if isinstance(module, nn.Conv2d)]
+    weights = {id(weight): weight for weight in dense if weight.requires_grad}
     return list(weights.values())
 
 

@@ -17,7 +17,7 @@ from longspan.training.depths import freeze
 from longspan.verbs import starting
 
 PREPARING_SHARE = 1 / 3
-"""Share of a time budget in which data and model are to be ready."""
+"""Share of a time budget in which data and model are to be ready; twice as long where the first sample misleads."""
 
 FIRST_BYTES = 500_000
 """Size of the first sample, from which the time for a larger one is estimated. Twice as much is read whole at once."""
@@ -67,10 +67,14 @@ def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: fl
             continue
         if share == 1:
             return ready
-        took = clock() - start
-        # A line through the last two samples; the first one includes what every first call takes.
+        took, left = clock() - start, limit - (clock() - began)
+        # A line through the last two samples.
         each = max(took - before[0], 1e-9) / (share - before[1])
-        larger = _rounded(min(1.0, share + (limit - (clock() - began) - took) / each))
+        larger = share + (left - took) / each
+        if not before[1] and 2 * took <= left:
+            # The first one includes what does not grow with the rows, such as reading past those not drawn.
+            larger = max(larger, 4 * share)
+        larger = _rounded(min(1.0, larger))
         if larger < min(1.0, 2 * share):
             break
         before, share = (took, share), larger

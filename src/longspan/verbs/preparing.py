@@ -10,16 +10,15 @@ from longspan.data.sources.caching import SmallSample
 from longspan.data.sources.loading import source_bytes
 from longspan.errors import UserError
 from longspan.machine.printing import note
-from longspan.report import duration
 from longspan.tasks.base.task import Counted, Prepared, Recipe, Run, check_validation
 from longspan.training import processes
 from longspan.training.depths import freeze
 from longspan.verbs import starting
 
 PREPARING_SHARE = 1 / 3
-"""Share of a time budget in which data and model are to be ready; twice as long where the first sample misleads."""
+"""Share of a time budget in which data and model are to be ready; up to 2.5 times it where the first sample misleads."""
 
-FIRST_BYTES = 500_000
+FIRST_BYTES = 1_000_000
 """Size of the first sample, from which the time for a larger one is estimated. Twice as much is read whole at once."""
 
 
@@ -71,7 +70,7 @@ def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: fl
         # A line through the last two samples.
         each = max(took - before[0], 1e-9) / (share - before[1])
         larger = share + (left - took) / each
-        if not before[1] and 2 * took <= left:
+        if not before[1] and took <= left:
             # The first one includes what does not grow with the rows, such as reading past those not drawn.
             larger = max(larger, 4 * share)
         larger = _rounded(min(1.0, larger))
@@ -81,9 +80,8 @@ def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: fl
         # It may be large.
         del ready
     note(
-        f"this run reads a sample of {100 * share:.2g}% of the rows (data.sample={share:g}): all would take about "
-        f"{duration(took + (1 - share) * each)} to prepare, more than a third of training.max_minutes={minutes:g}; "
-        "raise it, or set data.sample=1"
+        f"this run reads a sample of {100 * share:.2g}% of the rows (data.sample={share:g}), so that preparing them takes "
+        f"no more than about a third of training.max_minutes={minutes:g}; raise it, or set data.sample=1 to read all"
     )
     return ready
 

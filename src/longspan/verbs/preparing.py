@@ -16,7 +16,7 @@ from longspan.training.depths import freeze
 from longspan.verbs import starting
 
 PREPARING_SHARE = 1 / 3
-"""Share of a time budget in which data and model are to be ready; up to 2.5 times it where the first sample misleads."""
+"""Share of a time budget in which data and model are to be ready; 2.5 times it where the first sample misleads."""
 
 FIRST_BYTES = 1_000_000
 """Size of the first sample, from which the time for a larger one is estimated. Twice as much is read whole at once."""
@@ -80,8 +80,9 @@ def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: fl
         # It may be large.
         del ready
     note(
-        f"this run reads a sample of {100 * share:.2g}% of the rows (data.sample={share:g}), so that preparing them takes "
-        f"no more than about a third of training.max_minutes={minutes:g}; raise it, or set data.sample=1 to read all"
+        f"this run reads a sample of {100 * share:.2g}% of the rows (data.sample={share:g}), so that preparing them "
+        f"takes no more than about a third of training.max_minutes={minutes:g}; raise it, or set data.sample=1 to read "
+        "all"
     )
     return ready
 

@@ -149,7 +149,7 @@ def compared(
     trainings = len(names) * seeds + sum(kind.trains for kind in kinds.values())
     folder = Path(run or Path("runs", f"compare-{name}"))
     budget = _Budget.of(folder, minutes, max(1, trainings), shared)
-    base, overrides, plan = planned(recipe, names, seeds, changes, budget.each())
+    base, overrides, plan = planned(recipe, names, seeds, changes, budget.minutes_each())
     base.require_data()
     base.task.check_packages()
     folder.mkdir(parents=True, exist_ok=True)
@@ -177,21 +177,21 @@ class _Budget:
 
     @classmethod
     def of(cls, folder: Path, minutes: float, trainings: int, shared: bool) -> "_Budget":
-        """That of the comparison in the folder, or a new one where that had other minutes."""
+        """Budget of the comparison in a folder, or a new one where it had other minutes."""
         wanted = cls(minutes, trainings if shared else 1)
-        before = cls.read(folder)
+        before = cls.load(folder)
         found = wanted if before is None or before.minutes != minutes else before
         if shared and minutes:
-            told = f"each of {trainings} trainings has {duration(60 * found.each())}"
+            told = f"each of {trainings} trainings has {duration(60 * found.minutes_each())}"
             if found.trainings != wanted.trainings:
-                total = duration(60 * found.each() * trainings)
+                total = duration(60 * found.minutes_each() * trainings)
                 told += f", as in {str(folder)!r} before, so that all take {total} instead of {minutes:g} min"
             note(told)
         return found
 
     @classmethod
-    def read(cls, folder: Path) -> "_Budget | None":
-        """That of the comparison in the folder, None without one."""
+    def load(cls, folder: Path) -> "_Budget | None":
+        """Budget of the comparison in a folder; None where there is none."""
         file = folder / BUDGET
         try:
             return cls(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
@@ -201,7 +201,7 @@ class _Budget:
                 "--minutes as before."
             ) from error
 
-    def each(self) -> float:
+    def minutes_each(self) -> float:
         """Minutes of each training."""
         return self.minutes / self.trainings
 

@@ -108,13 +108,13 @@ def bytes_to_sample(recipe: Recipe) -> int:
 def prepare_whole_run(recipe: Recipe, seed: int) -> PreparedRun:
     """Read the data that the settings name, and build the model."""
     start_run = processes.in_each(lambda: starting.start_of(recipe))
-    prepared = processes.in_turn(lambda: _read(recipe))
+    prepared = processes.in_turn(lambda: _prepared_data(recipe))
     set_seed(seed)
     model, words, begun = processes.in_each(lambda: build_model(recipe, prepared, start_run))
     return PreparedRun(recipe, prepared, model, words, begun)
 
 
-def _read(recipe: Recipe) -> Prepared:
+def _prepared_data(recipe: Recipe) -> Prepared:
     recipe.task.processor.check(recipe.model, recipe.data)
     if recipe.model.get("encoder") and recipe.options.word_vectors:
         raise UserError(

@@ -143,7 +143,7 @@ def test_the_quickstart_commands_run(
         assert "longspan, all words" in said
         assert Path("runs/quickstart/explanation.html").exists()
     # It prints the command that writes the same page.
-    (command,) = re.findall(r"^  longspan (explain .+)", said, re.MULTILINE)
+    (command,) = re.findall(r"^  \S*longspan (explain .+)", said, re.MULTILINE)
     Path("runs/quickstart/explanation.html").unlink()
     assert main(shlex.split(command)) == 0
     assert Path("runs/quickstart/explanation.html").exists()

@@ -103,6 +103,10 @@ def test_other_data_are_read_as_their_keys_say(run_dir, tmp_path, capsys):
     [
         ("model.dim=4", "expected keys of data, such as data.encoding=auto, got 'model.dim=4'"),
         ("data.lowercase=true", "data.lowercase is what the model was trained with"),
+        # Rows of training would be scored.
+        ("data.split_seed=1", "data.split_seed decides which rows the model was trained on"),
+        ("data.test_fraction=0.5", "data.test_fraction decides which rows the model was trained on"),
+        ("data.sample=1", "data.sample decides which rows the model was trained on"),
         ("data.encodign=auto", "did you mean 'data.encoding'"),
         ("encoding=auto", "did you mean 'data.encoding"),
     ],

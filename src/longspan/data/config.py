@@ -17,6 +17,9 @@ BYTE_PAIRS = ("bpe", "pieces")
 OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
 """Settings that a trained model does not change with."""
 
+OF_THE_SPLITS = ("split_seed", "validation_fraction", "test_fraction", "sample")
+"""Settings that decide which rows a model was trained on."""
+
 SMALLEST_BPE = 258
 """Byte-level BPE starts with the 256 bytes, the padding token and the unknown token."""
 
@@ -189,4 +192,8 @@ def check_override(override: str) -> tuple[str, str]:
         )
     if name in OF_THE_TOKENIZER:
         raise UserError(f"data.{name} is what the model was trained with; leave it out.")
+    if name in OF_THE_SPLITS:
+        raise UserError(
+            f"data.{name} decides which rows the model was trained on, and those are never scored; leave it out."
+        )
     return name, text.strip()

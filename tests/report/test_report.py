@@ -108,7 +108,7 @@ def test_the_training_summary_compares_counts_and_network() -> None:
         text = report.training_summary(dataclasses.replace(RESULT, details={key: found.to_dict()}), "")
         assert (
             f"Parts on the {split} split: The count-based part alone gives the same results (accuracy 0.667); the "
-            "network adds nothing on these data. To train this part alone, set training.max_minutes=0 "
+            "network adds nothing on these data. To leave out the training of the network, set training.max_minutes=0 "
             "training.max_steps=1.\n" in text
         )
     assert "Parts" not in report.training_summary(RESULT, "")

@@ -198,9 +198,10 @@ def test_minutes_are_shared_and_new_runs_get_as_much_as_the_others(trained, tmp_
     with pytest.raises(UserError, match="got one with other settings"):
         compare("quickstart", ["additive"], 1, [], tmp_path, minutes=3)
     compare("quickstart", ["additive", "softmax"], 1, [], tmp_path, minutes=4)
-    (tmp_path / "budget.json").write_text("{")
-    with pytest.raises(UserError, match=r"budget\.json', got a damaged file; delete it"):
-        compare("quickstart", ["additive"], 1, [], tmp_path, minutes=4)
+    for damaged in ("{", "[]", '{"minutes": 4, "trainings": 0}', '{"minutes": 4, "trainings": "2"}'):
+        (tmp_path / "budget.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"budget\.json', got a damaged file; delete it"):
+            compare("quickstart", ["additive"], 1, [], tmp_path, minutes=4)
 
 
 def test_all_runs_read_the_same_sample(trained, tmp_path, monkeypatch):

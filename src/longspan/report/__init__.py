@@ -134,7 +134,7 @@ def parts_sentence(result: TrainingResult) -> str:
     return ""
 
 
-_ALONE = "To train this part alone, set training.max_minutes=0 training.max_steps=1."
+_ALONE = "To leave out the training of the network, set training.max_minutes=0 training.max_steps=1."
 
 
 def selection(result: TrainingResult) -> str:

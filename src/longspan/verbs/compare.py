@@ -194,7 +194,10 @@ class _Budget:
         """Budget of the comparison in a folder; None where there is none."""
         file = folder / BUDGET
         try:
-            return cls(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+            found = cls(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+            if found and not (found.trainings >= 1 and found.minutes >= 0):
+                raise ValueError("numbers are out of range")
+            return found
         except (OSError, ValueError, TypeError) as error:
             raise UserError(
                 f"expected minutes, trainings and sample in {str(file)!r}, got a damaged file; delete it, and give "

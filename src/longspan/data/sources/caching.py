@@ -54,7 +54,7 @@ def _folders(package: Traversable) -> list[Traversable]:
 
 
 class SmallSample(UserError):
-    """What is wrong with a sample, though perhaps not with all of the data."""
+    """A sample lacks rows, classes or documents that all of the data may have."""
 
 
 class ReadSplits(NamedTuple):

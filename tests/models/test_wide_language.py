@@ -10,6 +10,7 @@ from longspan.errors import UserError
 from longspan.models.generation import RewindableStates
 from longspan.models.wide.language import SHARPNESSES
 from longspan.tasks.language_modelling.counting import Counts
+from longspan.tasks.language_modelling.parts import LOSSES, losses_without_parts
 from longspan.tasks.language_modelling.trainer import fit_gate
 
 END, VOCABULARY, CACHE = 0, 12, 7
@@ -82,6 +83,20 @@ def test_it_is_the_formula(settings):
     losses = -expected.log()[:-1].gather(1, IDS[0, 1:, None])[:, 0]
     torch.testing.assert_close(output.losses[0, :-1].double(), losses, rtol=1e-4, atol=1e-5)
     assert output.loss.item() == pytest.approx(losses.mean().item(), rel=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cache", [0, 40])
+def test_losses_without_a_part_are_those_of_a_gate_that_never_chooses_it(cache):
+    model = build(cache=cache)
+    wide = model.wide
+    found = losses_without_parts(wide, model(IDS, labels=IDS))[:, :-1, LOSSES:].unbind(2)
+    bias = wide.gate.outer_bias.clone()
+    groups = [slice(0, 1), slice(1, 2), slice(2, None)][: 3 if cache else 2]
+    for group, losses in zip(groups, found, strict=True):
+        wide.gate.outer_bias.copy_(bias)
+        wide.gate.outer_bias[group] -= 1e6
+        torch.testing.assert_close(losses, model(IDS, labels=IDS).losses[:, :-1])
 
 
 def test_in_training_the_network_learns_alone():

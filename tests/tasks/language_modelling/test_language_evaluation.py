@@ -189,7 +189,11 @@ def test_the_loss_of_what_is_trained_is_that_of_the_network_alone(tmp_path: Path
     row = next(row for row in reversed(result.history) if "validation_loss" in row)
     assert row["validation_loss_as_trained"] != row["validation_loss"]
     run = load_run(tmp_path / "run")
+    evaluation = evaluate(run, split="validation")
+    assert set(evaluation.details["without"]) == {"network", "counts", "cache"}
+    assert "without" in run.recipe.task.evaluation_report(evaluation)
     run.model.wide = None
     alone = evaluate(run, split="validation").scores.loss
+    assert "without" not in evaluate(run, split="validation").details
     # Float32 sums, in segments of the same length.
     assert row["validation_loss_as_trained"] == pytest.approx(alone, rel=1e-5)

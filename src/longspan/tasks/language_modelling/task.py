@@ -1,5 +1,7 @@
 """Language modelling: `LanguageModelling`."""
 
+import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +23,7 @@ from longspan.errors import UserError
 from longspan.explanations.question import Question
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.limits import check_length, too_long
-from longspan.report import count, scores_table, share, table
+from longspan.report import count, number, scores_table, share, table
 from longspan.report.card import Hub
 from longspan.report.pictures import needs_matplotlib, save
 from longspan.results import Evaluation, Prediction, Statistics
@@ -40,7 +42,7 @@ from longspan.tasks.language_modelling.likelihood import (
     token_outputs,
 )
 from longspan.tasks.language_modelling.options import EvaluationOptions, LanguageModellingData, TrainingOptions
-from longspan.tasks.language_modelling.parts import losses_of_parts, parts_of
+from longspan.tasks.language_modelling.parts import losses_without, losses_without_parts, parts_of
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
 from longspan.tasks.language_modelling.segments import check_enough
 from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
@@ -92,10 +94,12 @@ class LossPipeline(Pipeline[np.ndarray, np.ndarray, TextProcessor]):
     def outputs(self, encoded: Dataset) -> tuple[list[np.ndarray], dict[str, Any]]:
         """Losses of the tokens of each document, and what else the results should say about them."""
         documents = token_arrays(encoded)
-        if self.model.wide is None:
+        if (mixture := self.model.wide) is None:
             return token_losses(self.model, documents, **asdict(self.how), progress=True), {}
-        of_parts = token_outputs(self.model, documents, losses_of_parts, **asdict(self.how), progress=True)
-        return [row[:, 0] for row in of_parts], {"parts": parts_of(of_parts).to_dict()}
+        take = functools.partial(losses_without_parts, mixture)
+        found = token_outputs(self.model, documents, take, **asdict(self.how), progress=True)
+        details = {"parts": parts_of(found).to_dict(), "without": losses_without(mixture, found)}
+        return [row[:, 0] for row in found], details
 
     def score(
         self, examples: Dataset, encoded: Dataset, outputs: tuple[list[np.ndarray], dict[str, Any]], folder: Path
@@ -205,11 +209,13 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
              count(row["tokens"]), share(row["loss"])]
             for row in details["by_position"]
         )  # fmt: skip
+        without = [[part, share(loss), number(math.exp(loss))] for part, loss in details.get("without", {}).items()]
         parts = [
             documents_table({split: details}),
             scores_table({split: evaluation.scores}),
             f"{_context_line(details)}\nThe ends of documents count as tokens, but have no bytes and no characters.",
             table(["position", "tokens", "nats per token"], positions),
+            *([table(["without", "nats per token", "perplexity"], without)] if without else []),
             f"written to {evaluation.folder}",
         ]
         return "\n\n".join(parts)

@@ -61,7 +61,8 @@ ROWS = {
     ),
     "entities, Weibo": Row(
         "ner-zh",
-        "data.train={}/weibo_ner_zh/weiboNER_2nd_conll.train.xz data.validation={}/weibo_ner_zh/weiboNER_2nd_conll.dev.xz "
+        "data.train={}/weibo_ner_zh/weiboNER_2nd_conll.train.xz "
+        "data.validation={}/weibo_ner_zh/weiboNER_2nd_conll.dev.xz "
         "data.test={}/weibo_ner_zh/weiboNER_2nd_conll.test.xz data.strip=(?<=.)[0-9]+$ data.mend_labels=true",
         "crf",
     ),

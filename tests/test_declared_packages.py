@@ -20,9 +20,8 @@ PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 ALWAYS = PROJECT["dependencies"]
 # Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; its kernels are
 # imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
-KERNELS = ("triton.py", "triton_forward.py", "triton_backward.py", "_tiles.py")
 # Numba comes with the one release of llvmlite that it works with.
-NEED_MORE = {"sklearn.py": {"scikit-learn"}, "simd.py": {"llvmlite"}, **{name: {"triton"} for name in KERNELS}}
+NEED_MORE = {"sklearn.py": {"scikit-learn"}, "simd.py": {"llvmlite"}, "triton.py": {"triton"}}
 NOT_OURS = ("dev", "docs", "peers", "rivals")
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in NOT_OURS}
 

@@ -23,7 +23,7 @@ needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed: it has packages for Linux only."
 )
 # All but its library, of which a process has one.
-_OURS = re.compile(r"triton(?!\._C\b)(\..*)?|longspan\.ops\.(\w+\.triton\w*|_tiles)")
+_OURS = re.compile(r"triton(?!\._C\b)(\..*)?|longspan\.ops\.\w+\.triton")
 _copies: dict[str, ModuleType] = {}
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from longspan.ops import delta, execution, gated_linear, linear, pooling
+from longspan.ops import execution, linear, pooling
 
 
 class _Called(TorchDispatchMode):
@@ -38,19 +38,9 @@ def read(x: Tensor) -> Tensor:
     return linear.linear_attention(x, x, x)
 
 
-def gated(x: Tensor) -> Tensor:
-    return gated_linear.gated_linear_attention(x, x, x, x.abs(), x.mT @ x)[0]
-
-
-def ruled(x: Tensor) -> Tensor:
-    return delta.gated_delta_rule(x, x, x, x.sum(3), x.abs().sum(3), x.mT @ x)[0]
-
-
 CASES: list[tuple[Callable[[Tensor], Tensor], set[str]]] = [
     (pool, {"softmax_pool"}),
-    (read, {"linear_sums", "linear_read"}),
-    (gated, {"fast_weights"}),
-    (ruled, {"fast_weights"}),
+    (read, set()),
 ]
 
 
@@ -73,7 +63,7 @@ def test_other_tensors_get_plain_operations(monkeypatch: pytest.MonkeyPatch) -> 
         single, double = (torch.empty(1, dtype=dtype, device="cuda") for dtype in (torch.float32, torch.float64))
     monkeypatch.setattr(execution, "TRITON", True)
     assert execution.has_kernels(single)
-    # Triton 3.7 does not compile products of float64.
+    # Not all releases of Triton compile products of float64.
     assert not execution.has_kernels(double)
     assert not execution.has_kernels(torch.empty(1))
     monkeypatch.setattr(execution, "TRITON", False)

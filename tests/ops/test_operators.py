@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from triton_interpreter import gpu_forms_on_cpu, kernels_on_cpu, needs_triton
 
-from longspan.ops import delta, fast_weights, gated_linear, linear_sums, operators, pooling, scan, softmax_pool
+from longspan.ops import operators, pooling, scan, softmax_pool
 from longspan.ops.operators import Operator
 
 Case = tuple[Callable[..., Any], tuple[Operator, ...], list[tuple[int, ...]]]
@@ -23,28 +23,6 @@ CASES: dict[str, Case] = {
         pooling.softmax_pool,
         (softmax_pool.softmax_pool_operator, softmax_pool.softmax_pool_gradient),
         [(2, 9, 4), (2, 9, 3)],
-    ),
-    "linear_sums": (
-        lambda key, value: linear_sums.sums(key, value, torch.arange(9).expand(2, 9) < 7),
-        (linear_sums.sums_operator, linear_sums.sums_gradient),
-        [(2, 3, 9, 4), (2, 3, 9, 5)],
-    ),
-    "linear_read": (
-        lambda query, sums, weights: linear_sums.answers(sums.abs(), weights.abs(), query),
-        (linear_sums.read_operator, linear_sums.read_gradient),
-        [(2, 3, 9, 4), (2, 3, 4, 5), (2, 3, 4)],
-    ),
-    "delta rule": (
-        lambda q, k, v, strength, rates, state: delta.gated_delta_rule(
-            q, torch.nn.functional.normalize(k, dim=-1), v, strength.sigmoid(), rates.abs(), state, backwards=1
-        ),
-        (fast_weights.fast_weights_operator, fast_weights.fast_weights_gradient),
-        [(2, 3, 40, 4), (2, 3, 40, 4), (2, 3, 40, 5), (2, 3, 40), (2, 3, 40), (2, 3, 4, 5)],
-    ),
-    "gated linear": (
-        lambda q, k, v, rates, state: gated_linear.gated_linear_attention(q, k, v, rates.abs(), state),
-        (fast_weights.fast_weights_operator, fast_weights.fast_weights_gradient),
-        [(2, 3, 40, 4), (2, 3, 40, 4), (2, 3, 40, 5), (2, 3, 40, 4), (2, 3, 4, 5)],
     ),
 }
 pytestmark = needs_triton
@@ -68,7 +46,6 @@ def results(function: Callable[..., Any], shapes: list[tuple[int, ...]]) -> list
 @pytest.fixture(autouse=True)
 def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operators, "_failed", set())
-    monkeypatch.setattr(fast_weights, "chunk_size", fast_weights.plain.gpu_chunk)
 
 
 @every_case
@@ -110,9 +87,9 @@ def test_a_backward_pass_without_kernels_follows_a_forward_pass_with_them(
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_shape_checks")
 def test_compiled_programs_go_on_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    function, (forward, backward), shapes = CASES["delta rule"]
+    function, (forward, backward), shapes = CASES["lerp_scan"]
     expected = results(function, shapes)
-    monkeypatch.setitem(sys.modules, f"{forward._folder}.triton", SimpleNamespace(forward=fails))
+    monkeypatch.setitem(sys.modules, f"{forward._folder}.triton", SimpleNamespace(lerp_forward=fails))
     with gpu_forms_on_cpu(forward, backward), pytest.warns(RuntimeWarning, match="does not run"):
         found = results(torch.compile(function, backend="aot_eager", fullgraph=True), shapes)
     torch.testing.assert_close(found, expected)

@@ -73,6 +73,7 @@ def _plain(name: str) -> str:
 EXTRAS = {
     "PIL": "images",
     "bm25s": "baselines",
+    "fla": "gpu",
     "lxml": "html",
     "matplotlib": "figures",
     "model2vec": "baselines",

@@ -25,8 +25,8 @@ class Delta(FastWeights):
 
     Order of computation: on a CPU, a compiled loop over positions, whose S stays in the cache. Elsewhere in chunks of
     C = 32 positions. What a chunk writes solves a C x C triangular system, for all chunks at once; from chunk to chunk,
-    one after the other, S takes two products. No exponent is above zero. A GPU with Triton has kernels for this; heads
-    wider than 64 have C = 16 there.
+    one after the other, S takes two products. No exponent is above zero. A GPU has kernels of flash-linear-attention
+    for tensors of bfloat16, where fla-core is installed.
 
     Cost: 5·t·dim² + 3·t·dim·e time, t·dim memory; dim·e state. In chunks 5·t·dim² + t·dim·(5·C + 6·e) time, t / C steps
         one after the other

@@ -29,8 +29,8 @@ class GatedLinear(FastWeights):
 
     Order of computation: on a CPU, a compiled loop over positions, whose S stays in the cache. Elsewhere in chunks of C
     positions (32, with a gate per channel 8). Within a chunk, a C x C product whose entries decay by the positions
-    between. Between chunks, a scan returns S before each chunk. No exponent is above zero. A GPU with Triton has
-    kernels that carry S from chunk to chunk; C is 16 there with a gate per channel or heads wider than 64.
+    between. Between chunks, a scan returns S before each chunk. No exponent is above zero. A GPU has kernels of
+    flash-linear-attention for tensors of bfloat16, where fla-core is installed.
 
     Cost: 5·t·dim² + 2·t·dim·e time (in chunks 2·t·dim·(C + e)), t·dim memory; dim·e state
     Source: Yang et al. 2024, "Gated Linear Attention Transformers", https://arxiv.org/abs/2312.06635 (gate="channel");

@@ -17,7 +17,7 @@ from longspan.ops.linear import (
     LinearSums,
     causal_linear_attention,
     empty_sums,
-    has_loops_or_kernels,
+    has_loops,
     linear_attention,
     linear_attention_weights,
     read_sums,
@@ -41,9 +41,9 @@ class Linear(Pairwise):
 
     Order of computation: Σ_j (φ(q_i)·φ(k_j)) v_j = φ(q_i)·S with S = Σ_j φ(k_j) v_jᵀ, and the normaliser is φ(q_i)·z
     with z = Σ_j φ(k_j); with forgetting, S_t = exp(-f_t) S_{t-1} + φ(k_t) v_tᵀ, z likewise. A CPU has compiled loops
-    for both forms, and a GPU with Triton kernels, for heads of a width up to 128. Otherwise, and with rotary positions,
-    the causal form goes in chunks of C positions: a masked C x C product within a chunk, and the sums S and z over all
-    chunks before it.
+    for both forms, for heads of a width up to 128; a GPU has kernels of flash-linear-attention for the causal form in
+    bfloat16, where fla-core is installed. Otherwise, and with rotary positions, the causal form goes in chunks of C
+    positions: a masked C x C product within a chunk, and the sums S and z over all chunks before it.
 
     Cost: 4·t·dim² + 2·t·dim·e time, t·dim memory; in chunks 2·t·dim·(2·dim + C + e), rotary C more; dim·e state
     Source: Katharopoulos et al. 2020, "Transformers are RNNs", https://arxiv.org/abs/2006.16236
@@ -133,7 +133,7 @@ class Linear(Pairwise):
         projections = 8 * length * self.dim**2
         if not self.causal:
             return projections + 4 * length * self.dim * self.width
-        if not self.rotary and has_loops_or_kernels(self.query.weight, self.width):
+        if not self.rotary and has_loops(self.query.weight, self.width):
             # The normaliser is one more column of the values.
             return projections + 4 * length * self.dim * (self.width + 1) + self.forgetting.operations(length)
         # The last chunk is padded.

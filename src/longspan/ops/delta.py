@@ -26,7 +26,7 @@ def gated_delta_rule(
     With `strength` β from 0 to 1, `rates` f >= 0 and keys no longer than one, S stays bounded. Padding has keys and
     rates of zero. The last `backwards` heads read from the end. Sums in at least float32. Cost on a CPU: 3·t·e·v per
     head, in one pass over the positions, and memory for a matrix for every 64 positions until the backward pass; on
-    other devices, 4·t·e·(32 + e) in chunks, by kernels where Triton is installed (`ops.fast_weights`).
+    other devices, 4·t·e·(32 + e) in chunks, or kernels of flash-linear-attention (`ops.fast_weights`).
     """
     return fast_weights(query, key, value, strength, rates, state, backwards=backwards)
 

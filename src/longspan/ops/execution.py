@@ -55,7 +55,7 @@ def on_cpu(tensor: Tensor) -> bool:
 def has_kernels(tensor: Tensor) -> bool:
     """Return whether kernels of products written in Triton run for `tensor`: on a GPU, where Triton is installed.
 
-    Those of the scans have none of the products of float64 that Triton 3.7 does not compile.
+    Not all releases of Triton compile products of float64.
     """
     return tensor.is_cuda and TRITON and tensor.dtype != torch.float64
 

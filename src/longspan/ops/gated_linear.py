@@ -25,7 +25,7 @@ def gated_linear_attention(
     S_t = exp(-f_t) S_{t-1} + k_t v_tᵀ, the rates f >= 0 being one per head or one per row of S. Padding has keys and
     rates of zero. The last `backwards` heads read from the end. Sums in at least float32. Cost on a CPU: 2·t·e·v per
     head, in one pass over the positions, and memory for a matrix for every 64 positions until the backward pass; on
-    other devices, 2·t·e·(32 + v) in chunks, by kernels where Triton is installed (`ops.fast_weights`).
+    other devices, 2·t·e·(32 + v) in chunks, or kernels of flash-linear-attention (`ops.fast_weights`).
     """
     return fast_weights(query, key, value, None, rates, state, backwards=backwards)
 

@@ -16,8 +16,8 @@ from longspan.ops.blocks import block_by_block, carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.counts import counting
 from longspan.ops.decay import Decay, chunk_decay, running_sums
-from longspan.ops.execution import by_hand, exporting, has_kernels, on_cpu, transformed
-from longspan.ops.fast_weights import WIDEST, fast_weights
+from longspan.ops.execution import by_hand, exporting, on_cpu, transformed
+from longspan.ops.fast_weights import fast_weights, fla
 from longspan.ops.linear_sums import plain
 from longspan.ops.rotary import rotated
 from longspan.ops.scan import accumulation_dtype
@@ -25,6 +25,8 @@ from longspan.ops.scan import accumulation_dtype
 # Positions per chunk of the causal form: weights within chunks need CHUNK numbers per position and head, sums before
 # each chunk e·e/CHUNK.
 CHUNK = 32
+# Heads up to this width have compiled loops.
+WIDEST = 128
 
 
 class LinearSums(NamedTuple):
@@ -70,7 +72,7 @@ def sum_up(
     numbers: Int[Tensor, "c 1 m"] | None = None,
 ) -> LinearSums:
     """Return the sums over the keys where `mask` is True, all that `read_sums` needs of them. Cost: m·e·v."""
-    if _by_kernels(key, mask, numbers):
+    if has_loops(key, key.shape[3]) and _is_plain_sum(mask, numbers):
         return LinearSums(*linear_sums.sums(key, value, mask))
     # As the keys have theirs: (b, 1, m, 1).
     real = None if mask is None else mask[:, None, :, None]
@@ -84,7 +86,7 @@ def read_sums(
     query: Float[Tensor, "b h n e"], sums: LinearSums, numbers: Int[Tensor, "c 1 n"] | None = None
 ) -> Float[Tensor, "b h n v"]:
     """Outputs of each query from the sums of `sum_up`, in their type. Cost: n·e·v."""
-    if _by_kernels(query, None, numbers):
+    if has_loops(query, query.shape[3]) and _is_plain_sum(None, numbers):
         return linear_sums.answers(*sums, query)
     with torch.autocast(query.device.type, enabled=False):
         numbers = None if numbers is None else numbers.unsqueeze(-1)
@@ -121,9 +123,10 @@ def causal_linear_attention(
     all chunks of a block at once: a masked product within, the sums of all earlier chunks before; no exponent is above
     zero. Cost: 2·t·e² per head, in chunks 2·t·e·(CHUNK + e), with sums in at least float32.
     """
-    if query.shape[2] > 1 and _by_kernels(query, mask, numbers):
+    compiled = has_loops(query, query.shape[3]) or fla.has_kernels(value)
+    if query.shape[2] > 1 and compiled and _is_plain_sum(mask, numbers):
         with torch.autocast(query.device.type, enabled=False):
-            out, state = _causal_by_kernels(state, query, key, value, mask, rates)
+            out, state = _causal_by_matrices(state, query, key, value, mask, rates)
         return out.to(value.dtype), state
     real = None if mask is None else mask[:, None, :, None]
     with torch.autocast(query.device.type, enabled=False):
@@ -184,18 +187,17 @@ def _causal_block(
     return whole(out * plain.inverse(normaliser), 2, t), LinearSums(sums, weights)
 
 
-def _by_kernels(x: Tensor, mask: Tensor | None, numbers: Tensor | None) -> bool:
-    """Return whether compiled loops or kernels can take queries or keys `x`: they neither count nor rotate."""
-    possible = has_loops_or_kernels(x, x.shape[3]) and numbers is None and not counting(mask)
-    return possible and not (exporting() or transformed())
+def _is_plain_sum(mask: Tensor | None, numbers: Tensor | None) -> bool:
+    """Return whether compiled loops and kernels, which neither count nor rotate, can sum up keys."""
+    return numbers is None and not counting(mask) and not (exporting() or transformed())
 
 
-def has_loops_or_kernels(tensor: Tensor, width: int) -> bool:
-    """Return whether heads of a width have compiled loops, or kernels of a GPU, where `tensor` is."""
-    return width <= WIDEST and (on_cpu(tensor) or has_kernels(tensor))
+def has_loops(tensor: Tensor, width: int) -> bool:
+    """Return whether heads of a width have compiled loops where `tensor` is."""
+    return width <= WIDEST and on_cpu(tensor)
 
 
-def _causal_by_kernels(
+def _causal_by_matrices(
     state: LinearSums, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rates: Tensor | None
 ) -> tuple[Tensor, LinearSums]:
     """The normaliser is one more column of the values, which are ones."""
@@ -203,7 +205,7 @@ def _causal_by_kernels(
         queries, keys = linear_sums.features(query, None, True), linear_sums.features(key, mask, False)
     else:
         real = None if mask is None else mask[:, None, :, None]
-        queries, keys = plain.query_features(query), plain.key_features(key, real)
+        queries, keys = (x.to(value.dtype) for x in (plain.query_features(query), plain.key_features(key, real)))
     values = torch.cat((value.to(keys.dtype), keys.new_ones(*keys.shape[:3], 1)), -1)
     sums = torch.cat((state.values, state.weights.unsqueeze(-1)), -1)
     rates = keys.new_zeros(keys.shape[:3]) if rates is None else rates

@@ -36,6 +36,34 @@ NUMBA = importlib.util.find_spec("numba") is not None
 _failed: set[str] = set()
 
 
+def may_run(folder: str) -> bool:
+    """Return whether all kernels of a folder that were called have run."""
+    return folder not in _failed
+
+
+def replace_kernels(folder: str, kernel: str, error: Exception, package: str = "") -> None:
+    """Have plain operations replace the kernels of a folder from now on, and warn of it.
+
+    Args:
+        folder: Module of the operators.
+        kernel: Name of the kernel that did not compile or start.
+        error: What it raised.
+        package: Name of the package that it is from, if it is not ours.
+    """
+    _failed.add(folder)
+    versions = [f"{package} {importlib.metadata.version(package)}"] if package else []
+    if TRITON:
+        versions.append(f"Triton {importlib.metadata.version('triton')}")
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    warnings.warn(
+        f"the kernel '{kernel}' does not run with {' and '.join(versions)} ({reason}): slower plain operations replace "
+        f"the kernels of '{folder}'; please report this sentence with the output of "
+        "`python -m torch.utils.collect_env`",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
 def operator(
     name: str, plain: Function, *, loops: str = "", kernels: str = "", flops: Function | None = None
 ) -> Callable[[Function], "Operator"]:
@@ -89,7 +117,7 @@ class Operator:
         return rounded[0] if isinstance(results, Tensor) else rounded
 
     def _run_kernels(self, *arguments: Any) -> Any:
-        if self._folder not in _failed:
+        if may_run(self._folder):
             tensors, options = _split(arguments)
             results = self._empty_results(*arguments)
             try:
@@ -99,20 +127,8 @@ class Operator:
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
-                _failed.add(self._folder)
-                self._warn(error)
+                replace_kernels(self._folder, f"{self._folder}.triton.{self._kernels}", error)
         return self._run_plain(*arguments)
-
-    def _warn(self, error: Exception) -> None:
-        version = importlib.metadata.version("triton")
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        warnings.warn(
-            f"the kernel '{self._folder}.triton.{self._kernels}' does not run with Triton {version} ({reason}): slower "
-            f"plain operations replace the kernels of '{self._folder}'; please report this sentence with the output of "
-            "`python -m torch.utils.collect_env`",
-            RuntimeWarning,
-            stacklevel=3,
-        )
 
     def _function(self, module: str, name: str) -> Function:
         function: Function = getattr(importlib.import_module(f"{self._folder}.{module}"), name)

@@ -1,7 +1,7 @@
 """A matrix per head that decays, is written with keys and values, and is read with queries.
 
-`plain` computes it in chunks of plain operations, for every device; `numba` as compiled loops for a CPU and `triton` as
-kernels for a GPU.
+`plain` computes it in chunks of plain operations, for every device; `numba` as compiled loops for a CPU and `fla` by
+another library's kernels for a GPU.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from longspan.ops.execution import accumulation_dtype, exporting, has_kernels, on_cpu, transformed
-from longspan.ops.fast_weights import plain
+from longspan.ops.execution import accumulation_dtype, exporting, on_cpu, transformed
+from longspan.ops.fast_weights import fla, plain
 from longspan.ops.operators import empty, operator
-
-# Keys up to this width have kernels on a GPU, which hold whole columns of a matrix in registers.
-WIDEST = 128
 
 
 def fast_weights(
@@ -26,13 +23,19 @@ def fast_weights(
     if t == 0:
         return value, state
     dtype = accumulation_dtype(query.dtype)
-    tensors: list[Any] = [None if x is None else x.to(dtype) for x in (query, key, value, strength, rates, state)]
-    compiled = on_cpu(query) or (has_kernels(query) and query.shape[3] <= WIDEST)
     # For a step of a stream, neither loops nor kernels would pay off.
-    plainly = exporting() or t == 1 or not compiled or transformed()
+    plainly = exporting() or t == 1 or transformed()
     with torch.autocast(query.device.type, enabled=False):
-        out, state = (plain.fast_weights if plainly else _by_operator)(*tensors, backwards=backwards)
-    return out.to(value.dtype), state
+        found = None
+        if not plainly and fla.has_kernels(query):
+            found = fla.fast_weights(query, key, value, strength, rates, state, backwards=backwards)
+        if found is None:
+            tensors: list[Any] = [
+                None if x is None else x.to(dtype) for x in (query, key, value, strength, rates, state)
+            ]
+            compute = _by_operator if on_cpu(query) and not plainly else plain.fast_weights
+            found = compute(*tensors, backwards=backwards)
+    return found[0].to(value.dtype), found[1]
 
 
 def _by_operator(
@@ -45,16 +48,9 @@ def _by_operator(
     return out.transpose(1, 2), last
 
 
-def chunk_size(query: Tensor, rates: Tensor) -> int:
-    """Number of positions of a head for which the forward pass saves one matrix.
-
-    More take less memory until the backward pass, which recomputes the matrices of a chunk, and a larger buffer in it.
-    """
-    return plain.CHUNK if on_cpu(query) else plain.gpu_chunk(query, rates)
-
-
-def _empty_borders(query: Tensor, rates: Tensor, state: Tensor, saves: bool) -> Tensor:
-    chunks = -(-query.shape[1] // chunk_size(query, rates)) if saves else 0
+def _empty_borders(query: Tensor, state: Tensor, saves: bool) -> Tensor:
+    """One matrix of each chunk: longer chunks take less memory until the backward pass, and a larger buffer in it."""
+    chunks = -(-query.shape[1] // plain.CHUNK) if saves else 0
     return state.new_empty(query.shape[0], chunks, *state.shape[1:])
 
 
@@ -70,7 +66,7 @@ def _plain(
 ) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v, beta, f = (x.transpose(1, 2) for x in (query, key, value, strength, rates))
     out, last = plain.fast_weights(q, k, v, beta if beta.shape[2] else None, f, state, backwards=backwards)
-    return out.transpose(1, 2), last, _empty_borders(query, rates, state, saves)
+    return out.transpose(1, 2), last, _empty_borders(query, state, saves)
 
 
 def _flops(query: Sequence[int], key: Sequence[int], value: Sequence[int], strength: Sequence[int], *_: Any) -> int:
@@ -79,7 +75,7 @@ def _flops(query: Sequence[int], key: Sequence[int], value: Sequence[int], stren
     return 2 * b * t * h * e * value[3] * (3 if strength[1] else 2)
 
 
-@operator("longspan::fast_weights", _plain, loops="forward", kernels="forward", flops=_flops)
+@operator("longspan::fast_weights", _plain, loops="forward", flops=_flops)
 def fast_weights_operator(
     query: Tensor,
     key: Tensor,
@@ -94,10 +90,10 @@ def fast_weights_operator(
 
     Queries, keys, values and rates are (b, t, h, ...). Without a strength (b, t, h) it has no positions.
     """
-    return empty(value), empty(state), _empty_borders(query, rates, state, saves)
+    return empty(value), empty(state), _empty_borders(query, state, saves)
 
 
-@fast_weights_operator.gradient(("out", "last", "borders"), loops="backward", kernels="backward")
+@fast_weights_operator.gradient(("out", "last", "borders"), loops="backward")
 def fast_weights_gradient(
     grad_out: Tensor,
     grad_last: Tensor,

@@ -11,28 +11,21 @@ from longspan.ops.execution import exporting
 # Positions per chunk: scores take CHUNK numbers per position and head, and what goes from chunk to chunk two products
 # of e·v·CHUNK each. With a rate per channel, the products of all channels with all positions of a chunk are formed.
 CHUNK, CHANNEL_CHUNK = 32, 8
-# The same of kernels for a GPU: fewer where keys are wide, as registers are few, or where rates are per channel.
-GPU_CHUNK, GPU_SHORT_CHUNK, WIDE = 32, 16, 64
-
-
-def gpu_chunk(query: Tensor, rates: Tensor) -> int:
-    """Number of positions per chunk of kernels for a GPU."""
-    return GPU_SHORT_CHUNK if rates.ndim == 4 or query.shape[3] > WIDE else GPU_CHUNK
 
 
 def fast_weights(
     query: Tensor, key: Tensor, value: Tensor, strength: Tensor | None, rates: Tensor, state: Tensor, *, backwards: int
 ) -> tuple[Tensor, Tensor]:
     """Return `ops.fast_weights.fast_weights` of tensors (b, h, t, ...) in one type."""
-    query, key, value, rates = (_reversed_heads(x, backwards) for x in (query, key, value, rates))
+    query, key, value, rates = (reversed_heads(x, backwards) for x in (query, key, value, rates))
     if strength is None:
         out, state = gated_linear_attention(state, query, key, value, rates)
     else:
-        out, state = gated_delta_rule(state, query, key, value, _reversed_heads(strength, backwards), rates)
-    return _reversed_heads(out, backwards), state
+        out, state = gated_delta_rule(state, query, key, value, reversed_heads(strength, backwards), rates)
+    return reversed_heads(out, backwards), state
 
 
-def _reversed_heads(x: Tensor, backwards: int) -> Tensor:
+def reversed_heads(x: Tensor, backwards: int) -> Tensor:
     """Return x (b, h, t, ...) with the positions of the last `backwards` heads in reverse order; twice, it is x."""
     if not backwards:
         return x

@@ -1,7 +1,7 @@
 """The sums of keys and values of linear attention, and what queries read from them, as operators.
 
-`plain` has them in plain operations, for every device, `numba` as compiled loops for a CPU, and `triton` as kernels for
-a GPU. Tensors of operators have heads after positions, (b, t, h, ...), which are those of a mixer without a copy.
+`plain` has them in plain operations, for every device, and `numba` as compiled loops for a CPU. Tensors of operators
+have heads after positions, (b, t, h, ...), which are those of a mixer without a copy.
 """
 
 from collections.abc import Sequence
@@ -77,14 +77,14 @@ def _plain_sums(key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tenso
     return plain.sums(key.transpose(1, 2), value.transpose(1, 2), _real(mask), None)
 
 
-@operator("longspan::linear_sums", _plain_sums, loops="sum_up", kernels="sum_up", flops=_flops)
+@operator("longspan::linear_sums", _plain_sums, loops="sum_up", flops=_flops)
 def sums_operator(key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     b, _, h, e = key.shape
     dtype = accumulation_dtype(key.dtype)
     return key.new_empty(b, h, e, value.shape[3], dtype=dtype), key.new_empty(b, h, e, dtype=dtype)
 
 
-@sums_operator.gradient(("sums", "weights"), loops="sum_up_backward", kernels="sum_up_backward")
+@sums_operator.gradient(("sums", "weights"), loops="sum_up_backward")
 def sums_gradient(
     grad_sums: Tensor, grad_weights: Tensor, key: Tensor, value: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -97,14 +97,14 @@ def _plain_read(query: Tensor, sums: Tensor, weights: Tensor) -> tuple[Tensor, T
     return plain.answers(sums, weights, query, None).transpose(1, 2), normaliser.squeeze(-1).transpose(1, 2)
 
 
-@operator("longspan::linear_read", _plain_read, loops="read", kernels="read", flops=_flops)
+@operator("longspan::linear_read", _plain_read, loops="read", flops=_flops)
 def read_operator(query: Tensor, sums: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Outputs of queries (b, t, h, v), and the normalisers (b, t, h)."""
     b, t, h, _ = query.shape
     return sums.new_empty(b, t, h, sums.shape[3]), sums.new_empty(b, t, h)
 
 
-@read_operator.gradient(("out", "normaliser"), loops="read_backward", kernels="read_backward")
+@read_operator.gradient(("out", "normaliser"), loops="read_backward")
 def read_gradient(
     gradient: Tensor, query: Tensor, sums: Tensor, weights: Tensor, out: Tensor, normaliser: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -5,7 +5,8 @@ Positions are divided among programs. Each keeps the state of its part, the larg
 half precision have operands of half precision and sums in float32; those of float32 are not rounded to fewer digits.
 Tensors are C-contiguous; those to fill come last.
 
-Checked in Triton's interpreter, and compiled for GPUs; neither run nor timed on one.
+Results of an earlier division into blocks were right on an H100. This one was checked in Triton's interpreter and
+compiled for GPUs; it was neither run nor timed on one.
 """
 
 import torch
@@ -13,13 +14,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longspan.ops._tiles import width
 from longspan.ops.scan import FLOOR
 
-# Positions, and channels of the values, of a block.
-T, D = 32, 32
-# Programs that are enough to keep a GPU busy, and blocks of positions below which dividing them further costs more.
-ENOUGH, FEWEST = 512, 8
+# Channels of the values in a block, and in one of the states that are merged.
+D, MERGED = 128, 64
+# Rows and columns that blocks of a product have at least.
+SMALLEST = 16
+# Programs that are enough to keep a GPU busy, blocks of positions below which dividing them further costs more, and
+# parts that one block can merge.
+ENOUGH, FEWEST, MOST = 512, 4, 64
 
 
 @triton.jit
@@ -75,33 +78,36 @@ def _forward(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _merge(  # type: ignore[no-untyped-def]
-    maxima, sums, states, pooled, largest, total, parts, d, h, D: tl.constexpr, H: tl.constexpr, HIDDEN: tl.constexpr
+    maxima,
+    sums,
+    states,
+    pooled,
+    largest,
+    total,
+    parts,
+    d,
+    h,
+    P: tl.constexpr,
+    D: tl.constexpr,
+    HIDDEN: tl.constexpr,
 ):
     """Fill the means (b, h, d), and the largest logits and sums (b, h), of all parts together."""
-    row = tl.program_id(0).to(tl.int64)
-    channel, head = tl.program_id(1) * D + tl.arange(0, D), tl.arange(0, H)
-    inside, known = channel < d, head < h
-    kind = maxima.dtype.element_ty
-    most = tl.full((H,), 2.0 * HIDDEN, kind)
-    weight = tl.zeros((H,), kind)
-    state = tl.zeros((H, D), kind)
-    for part in range(parts):
-        place = (row * parts + part) * h + head
-        other = tl.load(maxima + place, mask=known, other=2.0 * HIDDEN)
-        following = tl.maximum(most, other)
-        kept, added = tl.exp(most - following), tl.exp(other - following)
-        weight = kept * weight + added * tl.load(sums + place, mask=known, other=0)
-        here = place[:, None] * d + channel[None, :]
-        new = tl.load(states + here, mask=known[:, None] & inside[None, :], other=0)
-        state = kept[:, None] * state + added[:, None] * new
-        most = following
-    place = row * h + head
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    channel, part = tl.program_id(2) * D + tl.arange(0, D), tl.arange(0, P)
+    inside, known = channel < d, part < parts
+    place = (row * parts + part) * h + head
+    other = tl.load(maxima + place, mask=known, other=2.0 * HIDDEN)
+    most = tl.max(other, 0)
+    share = tl.exp(other - most)
+    weight = tl.sum(share * tl.load(sums + place, mask=known, other=0), 0)
+    new = tl.load(states + place[:, None] * d + channel[None, :], mask=known[:, None] & inside[None, :], other=0)
     # Over nothing, the mean is zero.
-    mean = state / tl.where(weight > 0, weight, 1.0)[:, None]
-    tl.store(pooled + place[:, None] * d + channel[None, :], mean, mask=known[:, None] & inside[None, :])
-    if tl.program_id(1) == 0:
-        tl.store(largest + place, most, mask=known)
-        tl.store(total + place, weight, mask=known)
+    mean = tl.sum(share[:, None] * new, 0) / tl.where(weight > 0, weight, 1.0)
+    place = row * h + head
+    tl.store(pooled + place * d + channel, mean, mask=inside)
+    if tl.program_id(2) == 0:
+        tl.store(largest + place, most)
+        tl.store(total + place, weight)
 
 
 @triton.jit
@@ -146,20 +152,39 @@ def _backward(  # type: ignore[no-untyped-def]
     tl.store(to_logits + here, weight * change, mask=seen)
 
 
+def _heads(h: int) -> int:
+    """Number of heads in a block, which has room for all."""
+    return max(SMALLEST, triton.next_power_of_2(h))
+
+
+def _width(d: int, most: int) -> int:
+    """Number of channels in a block."""
+    return min(most, max(SMALLEST, triton.next_power_of_2(d)))
+
+
+def _positions(values: Tensor) -> int:
+    """Number of positions in a block: three blocks, of those that are read ahead, fit into the memory of a program."""
+    return 64 if values.element_size() == 2 else 32
+
+
 def forward(values: Tensor, logits: Tensor, pooled: Tensor, largest: Tensor, total: Tensor) -> None:
     """Fill the means `pooled` (b, h, d) of values (b, t, d), and `largest` and `total` (b, h): m and Σ exp(z - m).
 
     The logits (b, t, h) are at least float32; those up to FLOOR / 2 weigh nothing. Without others, all are zero but m.
     """
-    (b, t, d), h = values.shape, logits.shape[2]
-    channels, blocks = triton.cdiv(d, D), triton.cdiv(t, T)
-    parts = max(1, min(blocks // FEWEST, ENOUGH // (b * channels)))
+    (b, t, d), h, size = values.shape, logits.shape[2], _positions(values)
+    width, columns = _width(d, D), _width(d, MERGED)
+    channels, blocks = triton.cdiv(d, width), max(1, triton.cdiv(t, size))
+    parts = max(1, min(blocks // FEWEST, ENOUGH // (b * channels), MOST))
     blocks = triton.cdiv(blocks, parts)
+    parts = max(1, triton.cdiv(t, size * blocks))
     state = [logits.new_empty(b, parts, *shape) for shape in ((h,), (h,), (h, d))]
-    heads = width(h)
+    given = (values, logits, *state, t, d, h, blocks)
     with torch.cuda.device_of(values):
-        _forward[b, parts, channels](values, logits, *state, t, d, h, blocks, T=T, D=D, H=heads, HIDDEN=FLOOR / 2)
-        _merge[b, channels](*state, pooled, largest, total, parts, d, h, D=D, H=heads, HIDDEN=FLOOR / 2)
+        _forward[b, parts, channels](*given, T=size, D=width, H=_heads(h), HIDDEN=FLOOR / 2, num_stages=3)
+        _merge[b, h, triton.cdiv(d, columns)](
+            *state, pooled, largest, total, parts, d, h, P=triton.next_power_of_2(parts), D=columns, HIDDEN=FLOOR / 2
+        )
 
 
 def backward(
@@ -175,8 +200,8 @@ def backward(
     """Fill the last two tensors with the gradients of the means, given theirs (b, h, d): w = exp(z - m) / s,
     dv_t = Σ_h w_t g, dz_t = w_t (g·v_t - g·mean).
     """
-    (b, t, d), h = values.shape, logits.shape[2]
+    (b, t, d), h, size = values.shape, logits.shape[2], _positions(values)
     along = (gradient * pooled).sum(-1)
-    given = (gradient, along, values, logits, largest, total)
+    given = (gradient, along, values, logits, largest, total, to_values, to_logits, t, d, h)
     with torch.cuda.device_of(values):
-        _backward[b, triton.cdiv(t, T)](*given, to_values, to_logits, t, d, h, T=T, D=D, H=width(h), HIDDEN=FLOOR / 2)
+        _backward[b, triton.cdiv(t, size)](*given, T=size, D=_width(d, D), H=_heads(h), HIDDEN=FLOOR / 2)

@@ -15,7 +15,6 @@ import torch
 from rounding import assert_within, rounding
 from torch import Tensor
 
-from longspan.ops import fast_weights as module
 from longspan.ops import linear, operators
 from longspan.ops.delta import gated_delta_rule, gated_delta_rule_naive
 from longspan.ops.fast_weights import fla
@@ -41,8 +40,9 @@ def inputs(kind: str, t: int = 37, e: int = 4, v: int = 3) -> list[Tensor]:
     return [x.bfloat16().float() for x in (query, key, value, *strengths, rates, torch.randn(2, 3, e, v))]
 
 
-def compute(kind: str, given: list[Tensor], **options: int) -> tuple[Tensor, Tensor]:
-    return (gated_delta_rule if kind == "delta" else gated_linear_attention)(*given, **options)
+def compute(kind: str, given: list[Tensor], backwards: int = 0) -> tuple[Tensor, Tensor]:
+    function: Callable[..., tuple[Tensor, Tensor]] = gated_delta_rule if kind == "delta" else gated_linear_attention
+    return function(*given, backwards=backwards)
 
 
 def naive(kind: str, given: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -52,7 +52,10 @@ def naive(kind: str, given: list[Tensor]) -> tuple[Tensor, Tensor]:
 def naive_form(kind: str) -> Callable[..., Any]:
     """The library's own form of an operation, called as its kernels are."""
     name = NAMES[kind]
-    (folder,) = importlib.util.find_spec("fla").submodule_search_locations  # type: ignore[union-attr]
+    library = importlib.util.find_spec("fla")
+    assert library is not None
+    assert library.submodule_search_locations is not None
+    (folder,) = library.submodule_search_locations
     spec = importlib.util.spec_from_file_location(name, Path(folder, "ops", name, "naive.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -177,7 +180,7 @@ def test_compiled_programs(kernels: Callable[..., None]) -> None:
     expected = compute("channel", given)
     # As the library's functions are.
     kernels("channel", torch.compiler.disable(naive_form("channel")))
-    found = torch.compile(module.fast_weights, backend="aot_eager")(*given[:3], None, given[3], given[4], backwards=0)
+    found = torch.compile(compute, backend="aot_eager")("channel", given)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 

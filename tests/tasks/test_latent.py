@@ -21,7 +21,7 @@ def text(choose: random.Random, subject: str) -> str:
 def test_directions_are_the_singular_vectors_of_tfidf_vectors() -> None:
     generator = np.random.default_rng(0)
     texts = [generator.integers(30, size=20) // (1 + number % 3) for number in range(50)]
-    found = Latent.of(texts, 30, 3)
+    found = Latent.of(texts, np.ones(30, bool), 3)
     times = np.stack([np.bincount(ids, minlength=30) for ids in texts])
     weighted = np.where(times, 1 + np.log(times.clip(1)), 0) * found.idf
     weighted /= np.linalg.norm(weighted, axis=1, keepdims=True)
@@ -30,14 +30,17 @@ def test_directions_are_the_singular_vectors_of_tfidf_vectors() -> None:
     np.testing.assert_allclose(np.abs(np.sum(found.directions.T * exact[:3], axis=1)), 1, atol=1e-4)
     assert sizes[2] > 1.02 * sizes[3]
     frequent = (times > 0).sum(0)
-    np.testing.assert_allclose(found.idf[frequent >= 3], np.log(51 / (1 + frequent[frequent >= 3])) + 1)
+    np.testing.assert_allclose(found.idf[frequent >= 3], np.log(51 / (1 + frequent[frequent >= 3])))
     assert not found.idf[frequent < 3].any()
 
 
 def test_few_and_empty_texts_have_few_directions() -> None:
-    assert Latent.of([], 5, 3).directions.shape == (5, 0)
-    assert Latent.of([np.zeros(0, np.int64)], 5, 3).directions.shape == (5, 0)
-    assert Latent.of([np.array([1, 2, 2])], 5, 3).directions.shape == (5, 1)
+    words = np.array([False, True, True, True, True])
+    assert Latent.of([], words, 3).directions.shape == (5, 0)
+    assert Latent.of([np.zeros(0, np.int64)], words, 3).directions.shape == (5, 0)
+    assert Latent.of([np.array([1, 2, 2])], words, 3).directions.shape == (5, 1)
+    # What is no word has no direction.
+    assert Latent.of([np.array([0, 0])], words, 3).directions.shape == (5, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Tasks whose examples, of whatever kind, have one class each: `ClassTask`."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,8 +32,6 @@ from longspan.tasks.base.task import D, P, Task
 
 #: Bins of equal width in which confidence is compared with accuracy.
 CALIBRATION_BINS = 15
-#: Factors of logits that validation chooses from: a penalty makes a model less sure, few examples make it too sure.
-_FACTORS = tuple(2.0 ** (exponent / 2) for exponent in range(-6, 9))
 
 
 @dataclass(frozen=True)
@@ -171,10 +168,7 @@ def balanced_scales(parts: Tensor, labels: Tensor) -> Tensor:
 
 def calibrated_loss(logits: Tensor, labels: Tensor) -> tuple[float, float]:
     """Sum of the cross-entropy of logits times the best factor, and this factor; one other than 1 has to earn it."""
-    return min(
-        (float(cross_entropy(factor * logits, labels, reduction="sum")) + math.log2(factor) ** 2, factor)
-        for factor in _FACTORS
-    )
+    return mixing.calibrated_loss(logits, lambda logits: float(cross_entropy(logits, labels, reduction="sum")))
 
 
 def _cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:

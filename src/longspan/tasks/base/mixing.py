@@ -2,6 +2,7 @@
 
 import abc
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ _PRIOR = 20.0
 _EVEN_PRIOR = 2.0
 #: Steps on the way from the sum of parts to one of them.
 _STEPS = 12
+#: Factors of logits to choose from: a penalty makes a model less sure, few examples make it too sure.
+_FACTORS = tuple(2.0 ** (exponent / 2) for exponent in range(-6, 9))
 
 Rows = Callable[[Tensor, Tensor], Tensor]
 """A number of each row, `(n,)`, from logits, `(n, c)`, and targets, `(n, ...)`."""
@@ -71,6 +74,11 @@ def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows, ancho
             way = (best * (1 - step / _STEPS) + part * (step / _STEPS) for step in range(1, _STEPS + 1))
             best = next(scales for scales in way if float((found(part) - found(scales)).mean()) <= 0)
     return best.float()
+
+
+def calibrated_loss(logits: Tensor, loss: Callable[[Tensor], float]) -> tuple[float, float]:
+    """Loss in nats of logits times the best factor, and this factor; one other than 1 has to earn it."""
+    return min((loss(factor * logits) + math.log2(factor) ** 2, factor) for factor in _FACTORS)
 
 
 def mixture(wide: WidePart, parts: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
-"""Linear models over the n-grams of the model's own tokens, averaged: `NgramCounts`."""
+"""Linear models over the n-grams of the model's own tokens, added: `NgramCounts`."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +30,7 @@ from longspan.training.lengths import targets
 
 
 class NgramCounts(Counts[S]):
-    """Linear models over n-grams of the recipe's tokens, averaged: naive-Bayes and TF-IDF weights.
+    """Linear models over n-grams of the recipe's tokens, added: naive-Bayes and TF-IDF weights.
 
     Documents are cut to `data.max_length`, as for a model. With `model.wide`, models contain it (`Wide`).
 
@@ -77,7 +78,7 @@ class NgramCounts(Counts[S]):
         characters = recipe.model.get("wide_characters")
         characters = few(training) if characters is None else characters
         tokens = ordinary_tokens(tokenizer_of(prepared.processor))
-        latent = _latent(recipe, prepared, len(tokens))
+        latent = _latent(recipe, prepared, tokens)
         more = 0 if latent is None else int((latent.idf > 0).sum())
         places = recipe.model.get("wide_buckets") or table_size(training, classes, characters, more)
         check_memory(places, classes)
@@ -97,7 +98,7 @@ class NgramCounts(Counts[S]):
         return wide, chosen
 
 
-def _latent(recipe: Recipe, prepared: Prepared, tokens: int) -> Latent | None:
+def _latent(recipe: Recipe, prepared: Prepared, tokens: Sequence[str]) -> Latent | None:
     """Directions of the recipe's texts without labels and its training documents; None where it has no such texts."""
     data = recipe.data
     if not isinstance(data, UnlabelledData) or not data.unlabelled:
@@ -108,7 +109,7 @@ def _latent(recipe: Recipe, prepared: Prepared, tokens: int) -> Latent | None:
         texts += token_arrays(tokenize_documents(split, tokenizer, own, f"Tokenising {name} without labels"))
     for name in ("train", *(("test",) if data.unlabelled_test else ())):
         texts += [np.asarray(ids) for ids in prepared.splits[name].with_format("numpy")["input_ids"][:]]
-    found = Latent.of(texts, tokens, LATENT[-1].directions)
+    found = Latent.of(texts, np.array([any(map(str.isalnum, token)) for token in tokens]), LATENT[-1].directions)
     return found if found.directions.size else None
 
 
@@ -122,9 +123,9 @@ def _logits(wide: Wide, documents: Dataset) -> Tensor:
 
 
 def _regressions(chosen: Chosen) -> dict[str, Any]:
-    """Return the regressions in the mean, each with its share and its penalty."""
+    """Return the regressions in the sum, each with its scale and its penalty."""
     return {
-        kind.name(): f"{share:.2f} (penalty {penalty:g})"
-        for kind, penalty, share in zip(chosen.kinds, chosen.penalties, chosen.shares, strict=True)
-        if share
+        kind.name(): f"{scale:.2f} (penalty {penalty:g})"
+        for kind, penalty, scale in zip(chosen.kinds, chosen.penalties, chosen.scales, strict=True)
+        if scale
     }

@@ -1,16 +1,16 @@
 """Fitting the wide part of a classifier before its deep part is trained: `fit_wide`.
 
-Its logits are a mean of multinomial logistic regressions over the n-grams that documents have. One is weighted by
-naive Bayes (Wang and Manning 2012, https://aclanthology.org/P12-2018): W_c = r_c ⊙ v_c with the log-count ratios
-r_c = log((p_c / |p_c|) / (q_c / |q_c|)), where p_c and q_c count the training documents of class c, and of the others,
-with each n-gram, and one more. Another has TF-IDF vectors, of single tokens or of up to three, or of tokens and
-characters. Where documents are few, a third is weighted by naive Bayes and has n-grams of characters. All have the
-penalty λ/2 |v|² and are convex, so there is one solution whatever the seed. Class frequencies that may be chance are
-then pulled to equal ones (`class_shift`).
+Its logits are a sum of multinomial logistic regressions over the n-grams that documents have, each times its scale. One
+is weighted by naive Bayes (Wang and Manning 2012, https://aclanthology.org/P12-2018): W_c = r_c ⊙ v_c with the
+log-count ratios r_c = log((p_c / |p_c|) / (q_c / |q_c|)), where p_c and q_c count the training documents of class c,
+and of the others, with each n-gram, and one more. Another has TF-IDF vectors, of single tokens or of up to three, or of
+tokens and characters. Where documents are few, a third is weighted by naive Bayes and has n-grams of characters. All
+have the penalty λ/2 |v|² and are convex, so there is one solution whatever the seed. Class frequencies count once;
+those that may be chance are then pulled to equal ones (`class_shift`).
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +24,7 @@ from torch import Tensor
 from longspan.errors import UserError
 from longspan.machine.memory import memory_limit
 from longspan.models.wide.classifier import FOLDS, LONGEST, Wide, fold_of, ngram_hashes
+from longspan.tasks.base.mixing import best_scales, calibrated_loss
 from longspan.tasks.base.ngrams.bags import Bags, batches
 from longspan.tasks.base.ngrams.kinds import (
     BAYES,
@@ -47,9 +48,8 @@ ENOUGH = 500
 FEW = 2**19
 #: A weaker penalty is tried as long as the one before left so much of the loss at most, or gains still grow.
 WORTH = 0.99
-#: Shares in the mean are multiples of 1/STEPS. What pulls them towards equal ones, in nats: documents by the hundred
-#: outweigh it.
-STEPS, PULL = 12, 10.0
+#: Nats that other TF-IDF vectors have to gain over those of texts without labels: few documents choose by chance.
+PREFERRED = 2.0
 #: Places in the table, and places times classes, where recipes do not say how many: what is fitted within minutes.
 MOST, MOST_WEIGHTS = 2**20, 2**22
 #: Numbers of four bytes for each weight: of each fold's regression, and of all kinds at once where threads are many.
@@ -58,11 +58,11 @@ _COPIES = 80
 
 @dataclass(frozen=True)
 class Chosen:
-    """Best setting on held-out documents: the kinds in the mean, with their penalties and shares."""
+    """Best setting on held-out documents: the kinds in the sum, with their penalties and scales."""
 
     kinds: tuple[Kind, ...]
     penalties: tuple[float, ...]
-    shares: tuple[float, ...]
+    scales: tuple[float, ...]
 
 
 def few(documents: Dataset) -> bool:
@@ -140,7 +140,7 @@ def fit_wide(
     vectors = vectors if wide.spelling is None else (*vectors, TFIDF_SPELLED)
     spelled = [] if wide.spelling is None else [(SPELLED,)]
     groups: list[Sequence[Kind]] = [BAYES, vectors, *spelled] if counted.bayes else [vectors]
-    shift = counted.shift()
+    constant = counted.constant()
     # Compiled loops and sums do not hold the interpreter's lock.
     with (
         ThreadPoolExecutor(torch.get_num_threads()) as pool,
@@ -164,15 +164,15 @@ def fit_wide(
     places, solutions = torch.from_numpy(used), dict(zip(models, solved, strict=True))
 
     def take(chosen: Chosen) -> None:
-        for tensor in (wide.weight, wide.tfidf_weight, wide.bias):
+        for tensor in (wide.weight, wide.tfidf_weight):
             tensor.zero_()
-        for kind, share in zip(chosen.kinds, chosen.shares, strict=True):
+        wide.bias.copy_(constant + counted.shift())
+        for kind, scale in zip(chosen.kinds, chosen.scales, strict=True):
             table = wide.tfidf_weight if kind.tfidf else wide.weight
-            table[places] += torch.from_numpy(share * solutions[kind].weights)
-            wide.bias += torch.from_numpy(share * solutions[kind].bias)
+            table[places] += torch.from_numpy(scale * solutions[kind].weights)
+            wide.bias += scale * (torch.from_numpy(solutions[kind].bias) - constant)
             if kind.tfidf:
                 wide.idf[places] = torch.from_numpy(models[kind].idf).float()
-        wide.bias += shift
 
     with torch.no_grad():
         chosen = choices[0]
@@ -183,7 +183,7 @@ def fit_wide(
             if _larger(having - _losses(wide, validation, counted, standard)):
                 chosen = choices[1]
             take(chosen)
-    if not any(kind.spelled() and share for kind, share in zip(chosen.kinds, chosen.shares, strict=True)):
+    if not any(kind.spelled() and scale for kind, scale in zip(chosen.kinds, chosen.scales, strict=True)):
         wide.spelling = None
     _fit_evidence(wide, counted, folds, places)
     return chosen
@@ -286,45 +286,51 @@ def _choose(
     # Copies of a document held out would tell its label.
     fold = fold[documents.bags.first_copies()]
     tried = [number for number in range(FOLDS) if number * len(labels) / FOLDS < ENOUGH and (fold == number).any()]
-    truth = torch.from_numpy(np.concatenate([labels[fold == number] for number in tried]))
+    held_out, rest = ([documents.part((fold == number) == of) for number in tried] for of in (True, False))
+    truth = torch.from_numpy(np.concatenate([part.labels for part in held_out]))
     importance = documents.importance(truth)
+    constants = [part.constant() for part in rest]
+    constant = torch.cat([each.expand(len(part.labels), -1) for each, part in zip(constants, held_out, strict=True)])
 
-    def loss(logits: Tensor) -> float:
-        return float(documents.losses(logits, truth) @ importance)
+    def losses(evidence: Tensor, truth: Tensor) -> Tensor:
+        return documents.losses(evidence + constant, truth) * importance
 
-    nothing = loss(documents.constant().expand(len(truth), -1))
+    def loss(evidence: Tensor) -> float:
+        return float(losses(evidence, truth).sum())
 
-    def best(kind: Kind) -> tuple[float, Tensor]:
-        """Return the penalty with the lowest loss on the way, and the logits there."""
-        models = [Model(kind, documents.part(fold != number)) for number in tried]
-        held_out = [
-            model.features(documents.bags.part(fold == number)) for model, number in zip(models, tried, strict=True)
-        ]
-        found: list[tuple[float, float, Tensor]] = []
+    def best(kind: Kind) -> tuple[float, float, float, Tensor]:
+        """Lowest loss on the way, the factor and penalty there, and the evidence: logits beyond the constant ones."""
+        models = [Model(kind, part) for part in rest]
+        features = [model.features(part.bags) for model, part in zip(models, held_out, strict=True)]
+        found: list[tuple[float, float, float, Tensor]] = []
+        plain = [loss(torch.zeros_like(constant))]
         for penalty in kind.penalties:
-            parts = [model.solve(penalty).logits(bags) for model, bags in zip(models, held_out, strict=True)]
-            logits = torch.cat(parts)
-            found.append((loss(logits), penalty, logits))
-            if _flat([nothing, *(each[0] for each in found)]):
+            parts = zip(models, features, constants, strict=True)
+            evidence = torch.cat([model.solve(penalty).logits(bags) - each for model, bags, each in parts])
+            found.append((*calibrated_loss(evidence, loss), penalty, evidence))
+            plain.append(loss(evidence))
+            if _flat(plain):
                 break
-        return min(found, key=lambda each: each[0])[1:]
+        return min(found, key=lambda each: each[0])
 
     # Those that take longest first.
     kinds = sorted((kind for group in groups for kind in group), key=lambda kind: -max(kind.sizes))
     found = dict(zip(kinds, each(best, kinds), strict=True))
 
-    def mean(chosen: Sequence[Kind], shares: Sequence[float]) -> float:
-        logits = torch.stack([share * found[kind][1] for kind, share in zip(chosen, shares, strict=True)]).sum(0)
-        return loss(logits) + PULL * sum((share - 1 / len(shares)) ** 2 for share in shares)
+    def choice(groups: Sequence[Sequence[Kind]]) -> Chosen:
+        """The best kind of each group, and their scales."""
+        kinds = [min(group, key=lambda kind: found[kind][0] - PREFERRED * bool(kind.directions)) for group in groups]
+        scales = torch.tensor([found[kind][1] for kind in kinds])
+        if len(kinds) > 1:
+            parts = scales[:, None] * torch.stack([found[kind][3] for kind in kinds], 1)
+            even = torch.full((len(kinds),), 1 / len(kinds))
+            scales *= best_scales(parts, truth, losses, lambda *rows: -losses(*rows), even)
+        return Chosen(tuple(kinds), tuple(found[kind][2] for kind in kinds), tuple(scales.tolist()))
 
-    def best_of(every: Iterable[tuple[Sequence[Kind], tuple[float, ...]]]) -> list[Chosen]:
-        chosen, shares = min(every, key=lambda each: mean(*each))
-        return [Chosen(tuple(chosen), tuple(found[kind][0] for kind in chosen), shares)]
-
-    every = list(itertools.product(itertools.product(*groups), _shares(len(groups))))
-    without = [each for each in every if not any(kind.spelled() and share for kind, share in zip(*each, strict=True))]
-    first = best_of(every)
-    return first + (best_of(without) if without and (first[0].kinds, first[0].shares) not in without else [])
+    first = choice(groups)
+    without = [[kind for kind in group if not kind.spelled()] for group in groups]
+    characters = any(kind.spelled() and scale for kind, scale in zip(first.kinds, first.scales, strict=True))
+    return [first, choice([group for group in without if group])] if characters else [first]
 
 
 def _flat(losses: Sequence[float]) -> bool:
@@ -335,10 +341,3 @@ def _flat(losses: Sequence[float]) -> bool:
     """
     gains = [one - other for one, other in itertools.pairwise(losses)]
     return len(gains) > 1 and losses[-1] > WORTH * losses[-2] and gains[-1] < gains[-2]
-
-
-def _shares(parts: int) -> Iterator[tuple[float, ...]]:
-    """Yield the tuples of multiples of 1/STEPS that add up to 1."""
-    for numbers in itertools.product(range(STEPS + 1), repeat=parts):
-        if sum(numbers) == STEPS:
-            yield tuple(number / STEPS for number in numbers)

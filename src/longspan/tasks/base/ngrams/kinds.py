@@ -226,7 +226,7 @@ TFIDF_PAIRS = Kind(range(1, 3), True, (*_WEAK, 0.003, 0.001))
 TFIDF_SPELLED = Kind((CHARACTERS, 1, 2), True, (*_WEAK, 0.003, 0.001))
 SPELLED = Kind((CHARACTERS,), False, _STRONG)
 #: With texts without labels.
-LATENT = tuple(Kind((1,), True, (1.0, *_WEAK[3:], 0.003, 0.001), directions) for directions in (20, 100))
+LATENT = tuple(Kind((1,), True, (1.0, *_WEAK[3:], 0.003, 0.001), directions) for directions in (10, 50))
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class Counted:
         """Logits, `(c,)` float32, without n-grams."""
         weights = self.class_weights
         frequencies = torch.from_numpy(np.bincount(self.labels, weights[self.labels], len(weights)))
-        return (frequencies + 1).log().float()
+        return (frequencies + 1).log().log_softmax(0).float()
 
     def shift(self) -> Tensor:
         """Shift of the logits, `(c,)` float32: see `class_shift`."""

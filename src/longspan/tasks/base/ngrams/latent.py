@@ -27,12 +27,12 @@ class Latent:
     directions: np.ndarray
 
     @classmethod
-    def of(cls, texts: Sequence[np.ndarray], tokens: int, count: int) -> Self:
+    def of(cls, texts: Sequence[np.ndarray], words: np.ndarray, count: int) -> Self:
         """Directions of texts.
 
         Args:
             texts: Token ids of each, `(t,)`.
-            tokens: Number of different tokens.
+            words: `(v,)` bool, which tokens count. Punctuation would take directions of its own.
             count: Number of directions, fewer where texts or tokens are.
         """
         chosen = np.linspace(0, max(0, len(texts) - 1), min(len(texts), TEXTS)).astype(int)
@@ -43,14 +43,15 @@ class Latent:
             times.append(1 + np.log(how_often))
             sizes.append(len(found))
         columns, rows = np.concatenate(ids), np.repeat(np.arange(len(chosen)), sizes[1:])
-        frequency = np.bincount(columns, minlength=tokens)
-        known = frequency >= min(RARE, max(1, len(chosen)))
-        idf = np.where(known, np.log((1 + len(chosen)) / (1 + frequency)) + 1, 0.0)
+        frequency = np.bincount(columns, minlength=len(words))
+        known = words & (frequency >= min(RARE, max(1, len(chosen))))
+        # Without the usual + 1, which lets words of nearly all texts set the first directions.
+        idf = np.where(known, np.log((1 + len(chosen)) / (1 + frequency)), 0.0)
         values = np.concatenate(times) * idf[columns]
         length = np.sqrt(np.bincount(rows, values**2, len(chosen)))
         values = (values / (length[rows] + 1e-12)).astype(np.float32)
         count = min(count, len(chosen), int(known.sum()))
-        return cls(idf, _singular(rows, columns, values, (len(chosen), tokens), count))
+        return cls(idf, _singular(rows, columns, values, (len(chosen), len(words)), count))
 
     def among(self, tokens: np.ndarray, numbers: np.ndarray, size: int) -> Self:
         """The same by other numbers below `size`: `numbers`, (n,), of some `tokens`, (n,)."""

@@ -1,10 +1,11 @@
-"""Few labels and many texts without: `classify` with and without `data.unlabelled`, and simpler rivals, on draws.
+"""Few labels and perhaps many texts without: `classify`, `data.unlabelled`, and simpler rivals, on draws.
 
-    python benchmarks/few_labels.py TRAIN TEST TEXTS [--labels 20,100,500] [--draws 5] [--networks 1] [--minutes 10]
+    python benchmarks/few_labels.py TRAIN TEST [TEXTS] [--labels 20,100,500] [--draws 5] [--networks 1] [--minutes 10]
 
 TRAIN and TEST are tables with the columns text and label, TEXTS a table of texts. Each draw takes as many rows of each
-class from TRAIN. The rivals are scikit-learn's logistic regression on TF-IDF of words and pairs, fitted to the draw,
-and on latent semantic analysis (TruncatedSVD of TF-IDF), fitted to the texts. Of both, C is the best of five folds.
+class from TRAIN. The rivals are scikit-learn's linear support vector machine on TF-IDF of words, and logistic
+regression on TF-IDF of words and pairs, fitted to the draw, and on latent semantic analysis (TruncatedSVD of TF-IDF),
+fitted to the texts. Of the regressions, C is the best of five folds.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegressionCV
 from sklearn.pipeline import make_pipeline
+from sklearn.svm import LinearSVC
 
 import longspan
 from longspan import recipes
@@ -33,13 +35,16 @@ def draw(rows: pd.DataFrame, labels: int, seed: int) -> pd.DataFrame:
     return pd.concat([shuffled[shuffled["label"] == name].head(labels // len(names)) for name in names])
 
 
-def rivals(few: pd.DataFrame, test: pd.DataFrame, latent: Sequence[tuple[np.ndarray, np.ndarray]]) -> dict[str, float]:
+def rivals(few: pd.DataFrame, test: pd.DataFrame, latent: Sequence[tuple[np.ndarray, ...]]) -> dict[str, float]:
     """Test accuracy of scikit-learn's models; `latent` has coordinates of training and test rows."""
     folds = min(5, int(few["label"].value_counts().min()))
     model = {"cv": folds, "Cs": [0.1, 1, 10, 100], "max_iter": 1000, "scoring": "neg_log_loss"}
     words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True), LogisticRegressionCV(**model))
     predicted = words.fit(few["text"], few["label"]).predict(test["text"])
     found = {"TF-IDF": float((predicted == test["label"]).mean())}
+    machine = make_pipeline(TfidfVectorizer(sublinear_tf=True), LinearSVC())
+    predicted = machine.fit(few["text"], few["label"]).predict(test["text"])
+    found["linear SVM"] = float((predicted == test["label"]).mean())
     for train, other in latent:
         fitted = LogisticRegressionCV(**model).fit(train[few.index], few["label"])
         found[f"LSA, {train.shape[1]} directions"] = float((fitted.predict(other) == test["label"]).mean())
@@ -64,20 +69,25 @@ def trained(few: pd.DataFrame, test: pd.DataFrame, texts: str, minutes: float) -
     return dict(run.details["test_parts"]["values"])
 
 
-def measure(args: argparse.Namespace) -> Iterator[dict[str, object]]:
-    """Results of each draw."""
-    rows, test, texts = (pd.read_json(path, lines=True) for path in (args.train, args.test, args.texts))
-    began = time.process_time()
+def coordinates(texts: pd.DataFrame, tables: Sequence[pd.DataFrame]) -> list[tuple[np.ndarray, ...]]:
+    """Latent coordinates of tables, once for each number of directions."""
     vectors = TfidfVectorizer(min_df=5, sublinear_tf=True, max_features=30_000).fit(texts["text"])
     projected = TruncatedSVD(100, random_state=0).fit(vectors.transform(texts["text"]))
-    coordinates = [projected.transform(vectors.transform(part["text"])) for part in (rows, test)]
-    latent = [(coordinates[0][:, :size], coordinates[1][:, :size]) for size in (20, 100)]
+    found = [projected.transform(vectors.transform(table["text"])) for table in tables]
+    return [tuple(values[:, :size] for values in found) for size in (20, 100)]
+
+
+def measure(args: argparse.Namespace) -> Iterator[dict[str, object]]:
+    """Results of each draw."""
+    rows, test = (pd.read_json(path, lines=True) for path in (args.train, args.test))
+    began = time.process_time()
+    latent = coordinates(pd.read_json(args.texts, lines=True), (rows, test)) if args.texts else []
     yield {"latent seconds": time.process_time() - began}
     for labels in args.labels:
         for seed in range(args.draws):
             few = draw(rows, labels, seed)
             found: dict[str, object] = {"labels": labels, "draw": seed, **rivals(few, test, latent)}
-            for path in ("", args.texts):
+            for path in ("", args.texts) if args.texts else ("",):
                 began = time.process_time()
                 parts = trained(few, test, path, args.minutes) if seed < args.networks else counted(few, test, path)
                 parts["seconds"] = time.process_time() - began
@@ -87,8 +97,9 @@ def measure(args: argparse.Namespace) -> Iterator[dict[str, object]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    for name in ("train", "test", "texts"):
+    for name in ("train", "test"):
         parser.add_argument(name)
+    parser.add_argument("texts", nargs="?", default="")
     parser.add_argument("--labels", type=lambda text: [int(part) for part in text.split(",")], default=[20, 100, 500])
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--networks", type=int, default=1, help="draws on which networks are trained, too")

@@ -1,12 +1,14 @@
-"""Write splits for two tasks: which books passages are from, several each, and how many stars film reviews give.
+"""Write splits for three tasks: which books passages are from, several or one each, and how many stars reviews give.
 
     python benchmarks/passages_and_stars.py BOOKS REVIEWS TABLES
 
 BOOKS is a folder of Markdown files; passages are of the first 12. One has two sentences of each of one to three books,
-in random order. REVIEWS is the folder aclImdb (Maas et al. 2011, https://aclanthology.org/P11-1015).
+in random order. Excerpts of one book each are of the first 20 with 40,000 words: 120 words in a row. REVIEWS is the
+folder aclImdb (Maas et al. 2011, https://aclanthology.org/P11-1015).
 """
 
 import argparse
+import itertools
 import json
 import random
 import re
@@ -39,6 +41,18 @@ def passage(books: Mapping[str, list[str]], choose: random.Random) -> dict[str, 
     return {"text": " ".join(parts), "labels": sorted(labels)}
 
 
+def excerpts(books: Path, choose: random.Random) -> dict[str, list[dict[str, str]]]:
+    """Excerpts of 120 words of 20 books, 40 of each book for training and 60 for the test."""
+    every = (file.read_text(encoding="utf-8", errors="ignore").split() for file in sorted(books.rglob("*.md")))
+    found: dict[str, list[dict[str, str]]] = {"train": [], "test": []}
+    for number, words in enumerate(itertools.islice((words for words in every if len(words) > 40_000), 20)):
+        # Titles, contents and licences are at both ends.
+        for place, start in enumerate(choose.sample(range(2000, len(words) - 2000, 120), 100)):
+            row = {"text": " ".join(words[start : start + 120]), "label": f"b{number}"}
+            found["train" if place < 40 else "test"].append(row)
+    return found
+
+
 def reviews(folder: Path, choose: random.Random) -> list[dict[str, Any]]:
     """Texts and stars of the reviews of a split, in random order."""
     files = [file for kind in ("pos", "neg") for file in sorted((folder / kind).glob("*.txt"))]
@@ -58,6 +72,8 @@ def main() -> None:
     books = {f"b{number}": sentences(file, choose) for number, file in enumerate(files)}
     for split, count in PASSAGES.items():
         write(given.tables / f"passages_{split}.jsonl", (passage(books, choose) for _ in range(count)))
+    for split, rows in excerpts(given.books, random.Random(0)).items():
+        write(given.tables / f"excerpts_{split}.jsonl", rows)
     choose = random.Random(0)
     train, test = (reviews(given.reviews / split, choose) for split in ("train", "test"))
     for split, rows in (("train", train[:1800]), ("validation", train[1800:2000]), ("test", test[:3000])):

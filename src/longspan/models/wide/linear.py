@@ -1,4 +1,4 @@
-"""Linear models over fixed features of examples: `LinearPart`, of recordings `RecordingPart`, of graphs `GraphPart`."""
+"""Linear models over fixed features: `LinearPart`, of recordings `RecordingPart`, frames `FramePart`, `GraphPart`."""
 
 import math
 from abc import abstractmethod
@@ -12,6 +12,8 @@ from longspan.models.wide.base import ScaledPart
 
 #: Cepstral coefficients of a frame, and equal parts of a recording that have features of their own.
 COEFFICIENTS, SEGMENTS = 20, 5
+#: Neighbours of a frame that are read with it, in frames.
+OFFSETS = (-12, -9, -6, -3, 0, 3, 6, 9, 12)
 #: Degrees from here on are one feature, and types of nodes up to which pairs of them are features.
 LARGEST_DEGREE, PAIRED = 32, 32
 
@@ -36,8 +38,8 @@ class LinearPart(ScaledPart):
     @abstractmethod
     def features(
         self, mask: Bool[Tensor, "b t"] | None, counts: Float[Tensor, "b p"] | None, **streams: Tensor | None
-    ) -> Float[Tensor, "b f"]:
-        """Return the features of examples in float32.
+    ) -> Float[Tensor, "*n f"]:
+        """Return the features of examples, or of their positions, in float32.
 
         Args:
             mask: True at real positions of the main stream.
@@ -50,7 +52,7 @@ class LinearPart(ScaledPart):
         mask: Bool[Tensor, "b t"] | None = None,
         counts: Float[Tensor, "b p"] | None = None,
         **streams: Tensor | None,
-    ) -> Float[Tensor, "b c"]:
+    ) -> Float[Tensor, "*n c"]:
         """Return the logits in float32; see `features`."""
         return self.features(mask, counts, **streams) @ self.weight.float() + self.bias.float()
 
@@ -90,6 +92,43 @@ class RecordingPart(LinearPart):
         mean = shares.mT @ cepstra
         spread = ((shares.mT @ cepstra.square()) - mean.square()).clamp_min(0).sqrt()
         return torch.cat((mean, spread), 2).flatten(1)
+
+
+class FramePart(LinearPart):
+    """A linear model over cepstral coefficients of a frame and its neighbours, for each position of a recording.
+
+    A position stands for its middle frame. Before a recording's first frame is that frame, after its last one the last.
+
+    Args:
+        channels: Numbers in a frame.
+        classes: Number of classes.
+        stride: Frames of a position.
+    """
+
+    def __init__(self, channels: int, classes: int, stride: int) -> None:
+        self.coefficients, self.stride = min(COEFFICIENTS, channels), stride
+        super().__init__(len(OFFSETS) * self.coefficients, classes)
+
+    def features(
+        self,
+        mask: Bool[Tensor, "b t"] | None,
+        counts: Float[Tensor, "b p"] | None,
+        input_features: Float[Tensor, "b t c"] | None = None,
+        **streams: Tensor | None,
+    ) -> Float[Tensor, "b p f"]:
+        assert input_features is not None
+        device, (rows, frames, channels) = input_features.device, input_features.shape
+        cepstra = input_features.float() @ _cosines(channels, self.coefficients, device)
+        real = torch.ones(rows, frames, dtype=torch.bool, device=device) if mask is None else mask
+        middle = torch.arange(-(-frames // self.stride), device=device) * self.stride + self.stride // 2
+        places = (middle.unsqueeze(1) + torch.tensor(OFFSETS, device=device)).flatten().clamp_min(0)
+        places = torch.minimum(places, (real.sum(1, keepdim=True) - 1).clamp_min(0))
+        # Rows may begin with padding.
+        first = real.int().argmax(1, keepdim=True)
+        found = cepstra.gather(1, (first + places).unsqueeze(-1).expand(-1, -1, self.coefficients))
+        if counts is not None:
+            found = found * counts.float().gather(1, places // self.stride).unsqueeze(-1)
+        return found.unflatten(1, (len(middle), len(OFFSETS))).flatten(2)
 
 
 class GraphPart(LinearPart):

@@ -1,10 +1,11 @@
 """Multinomial logistic regression over fixed features: `fit_linear`, and `FeatureCounts` for parts of models."""
 
-from collections.abc import Sequence
+import abc
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 import torch
-from datasets import Dataset
 from datasets.utils import tqdm
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -12,10 +13,10 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
 from longspan.data.batches.encoding import lengths
-from longspan.data.processor import Processor
+from longspan.models.parts.losses import IGNORED
 from longspan.models.wide.linear import LinearPart
+from longspan.results.scores import S
 from longspan.tasks.base.classes import ClassificationScores, calibrated_loss, classification_scores
-from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe, check_validation
 from longspan.training.lengths import Collator, scoring_batches, targets
 
@@ -102,11 +103,21 @@ def _solve(features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, penal
         optimizer.step(loss)
 
 
-class FeatureCounts(Counts[ClassificationScores]):
+class FeatureCounts(Counts[S], Generic[S]):
     """Logistic regression over the features of the `LinearPart` of a task's models.
 
     Features are standardised by the training examples; the weights are those of features as they are.
     """
+
+    @abc.abstractmethod
+    def examples(self, part: LinearPart, prepared: Prepared, split: str) -> tuple[Tensor, Tensor]:
+        """Features of a split, `(n, f)`, and class numbers, `(n,)`, `IGNORED` where there is none."""
+
+    @abc.abstractmethod
+    def scored(
+        self, part: LinearPart, prepared: Prepared, logits: Mapping[str, Tensor]
+    ) -> tuple[dict[str, S], dict[str, object]]:
+        """Scores of held-out splits by their logits, and what validation chose, as JSON."""
 
     def count(self, recipe: Recipe, prepared: Prepared) -> Counted:
         part, _, _ = self._fitted(recipe, prepared)
@@ -116,49 +127,56 @@ class FeatureCounts(Counts[ClassificationScores]):
 
         return Counted({}, enter)
 
-    def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
+    def fit(self, recipe: Recipe) -> Fitted[S]:
         prepared = recipe.task.prepare(recipe)
         part, found, features = self._fitted(recipe, prepared)
-        names = list(prepared.config["id2label"].values())
-        scores: dict[str, ClassificationScores] = {
-            name: classification_scores(rows @ part.weight + part.bias, targets(prepared.splits[name]), names)
-            for name, rows in features.items()
-            if name != "train"
-        }
-        return Fitted(scores, {"penalty": found.penalty}, part.weight.numel() + part.bias.numel())
+        logits = {name: rows @ part.weight + part.bias for name, rows in features.items() if name != "train"}
+        scores, chosen = self.scored(part, prepared, logits)
+        return Fitted(scores, {"penalty": found.penalty, **chosen}, part.weight.numel() + part.bias.numel())
 
     def _fitted(self, recipe: Recipe, prepared: Prepared) -> tuple[LinearPart, LinearFit, dict[str, Tensor]]:
         """Part of a model fitted to the training split, its choices, and the features of each split."""
         task, splits = recipe.task, prepared.splits
-        assert isinstance(task, ExampleTask)
         check_validation(splits)
         given = {**prepared.config, **prepared.processor.settings(recipe.model)}
         with torch.device("meta"):
-            kind = task.model_class(task.configure({**recipe.model, "wide": True}, given)).wide
+            kind = task.model_class(task.configure({**recipe.model, "wide": True, "causal": False}, given)).wide
         part: LinearPart = kind.to_empty(device="cpu")
         part.reset_parameters()
-        features = {name: _features(part, rows, prepared.processor) for name, rows in splits.items()}
+        features, labels = {}, {}
+        for name in splits:
+            features[name], labels[name] = self.examples(part, prepared, name)
         mean = features["train"].mean(0)
         deviation = features["train"].std(0, correction=0)
         # What is constant in training says nothing, whatever it is later.
         constant = deviation <= 1e-6 * mean.abs().clamp_min(1)
         scale = torch.where(constant, 0, 1 / deviation.where(~constant, 1))
-        train, held_out = ((features[name] - mean) * scale for name in ("train", "validation"))
-        labels, truth = (targets(splits[name]) for name in ("train", "validation"))
-        found = fit_linear(train, labels, held_out, truth, part.bias.shape[0])
+        known = {name: labels[name] != IGNORED for name in ("train", "validation")}
+        train, held_out = ((features[name][rows] - mean) * scale for name, rows in known.items())
+        right, truth = (labels[name][rows] for name, rows in known.items())
+        found = fit_linear(train, right, held_out, truth, part.bias.shape[0])
         part.weight.copy_(scale[:, None] * found.weight)
         part.bias.copy_(found.bias - mean @ part.weight)
         return part, found, features
 
 
-@torch.no_grad()
-def _features(part: LinearPart, examples: Dataset, processor: Processor) -> Tensor:
-    """Features of examples, (n, f), in batches of similar length."""
-    streams = {name: stream for name, stream in processor.streams.items() if name in examples.column_names}
-    collate, rows = Collator(streams), examples.select_columns(list(streams)).with_format("numpy")
-    found = torch.zeros(len(examples), part.weight.shape[0])
-    for batch in tqdm(scoring_batches(lengths(examples), _ROWS, 0), "Computing features", leave=False, delay=2):
-        read = collate([rows[number] for number in batch])
-        mask = read.pop("attention_mask", None)
-        found[torch.as_tensor(batch)] = part.features(None if mask is None else mask.bool(), None, **read)
-    return found
+class ClassCounts(FeatureCounts[ClassificationScores]):
+    """`FeatureCounts` of examples with one class each."""
+
+    @torch.no_grad()
+    def examples(self, part: LinearPart, prepared: Prepared, split: str) -> tuple[Tensor, Tensor]:
+        examples, streams = prepared.splits[split], prepared.processor.streams
+        streams = {name: stream for name, stream in streams.items() if name in examples.column_names}
+        collate, rows = Collator(streams), examples.select_columns(list(streams)).with_format("numpy")
+        found = torch.zeros(len(examples), part.weight.shape[0])
+        for batch in tqdm(scoring_batches(lengths(examples), _ROWS, 0), "Computing features", leave=False, delay=2):
+            read = collate([rows[number] for number in batch])
+            mask = read.pop("attention_mask", None)
+            found[torch.as_tensor(batch)] = part.features(None if mask is None else mask.bool(), None, **read)
+        return found, targets(examples)
+
+    def scored(
+        self, part: LinearPart, prepared: Prepared, logits: Mapping[str, Tensor]
+    ) -> tuple[dict[str, ClassificationScores], dict[str, object]]:
+        names, splits = list(prepared.config["id2label"].values()), prepared.splits
+        return {name: classification_scores(each, targets(splits[name]), names) for name, each in logits.items()}, {}

@@ -31,8 +31,9 @@ from longspan.tasks.base.classes import labels
 from longspan.tasks.base.engine import Pipeline
 from longspan.tasks.base.examples import Facts, ProcessedTask
 from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
+from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.frame_labelling import baselines
+from longspan.tasks.frame_labelling.baselines.mfcc import Mfcc
 from longspan.tasks.frame_labelling.options import FrameData, PredictionOptions
 from longspan.tasks.frame_labelling.prediction import FramesPrediction, Segmenter, frame_case
 from longspan.tasks.frame_labelling.processor import Counted, FrameProcessor
@@ -40,7 +41,10 @@ from longspan.tasks.frame_labelling.scores import FrameScores, frame_scores
 from longspan.tasks.frame_labelling.smoothing import Smoother
 from longspan.tasks.frame_labelling.trainer import (
     FrameTrainer,
+    combined,
+    compare_labels,
     log_probabilities,
+    output_of,
     position_logits,
     smoothed,
 )
@@ -107,14 +111,19 @@ class FramePipeline(Pipeline[None, None, FrameProcessor]):
     def outputs(self, encoded: Dataset) -> Tensor:
         sizes, read = encoded["length"][:], encoded.select_columns([FRAMES]).with_format("numpy")
         streams = self.processor.streams
-        return position_logits(self.model, read, sizes, self.batches(sizes), streams=streams, progress=True)
+        name, batches = output_of(self.model), self.batches(sizes)
+        return position_logits(self.model, read, sizes, batches, name, streams=streams, progress=True)
 
     def score(
         self, examples: Dataset, encoded: Dataset, outputs: Tensor, folder: Path
     ) -> tuple[FrameScores, dict[str, Any]]:
         config, stride, sizes = self.model.config, self.model.config.embeddings.stride, encoded["length"][:]
         penalty = float(self.model.switch_penalty)
-        scored = recordings(encoded, log_probabilities(outputs), stride)
+        logits = combined(self.model, outputs)
+        parts = {}
+        if self.model.wide is not None:
+            parts = {"parts": compare_labels(encoded, outputs, logits, penalty, stride).to_dict()}
+        scored = recordings(encoded, log_probabilities(logits), stride)
         gold, (given,) = smoothed(scored, [penalty], stride)
         scores = frame_scores(gold, given, labels(config))
         from longspan.report.confusion import confusion
@@ -126,6 +135,7 @@ class FramePipeline(Pipeline[None, None, FrameProcessor]):
             "switch_penalty": penalty,
             "padding_fraction": padding_fraction(self.batches(sizes), sizes),
             "mistakes": worst_stretches(gold, given, examples, labels(config), self.processor),
+            **parts,
         }
 
 
@@ -236,6 +246,9 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData, FrameProcessor]):
 
     def baselines(self) -> Mapping[str, type[Baseline[FrameScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[FrameScores]]:
+        return Mfcc
 
     def evaluation_report(self, evaluation: Evaluation[FrameScores]) -> str:
         scores, split, details = evaluation.scores, evaluation.split, evaluation.details

@@ -1,15 +1,20 @@
 """Training of frame labelling: `FrameTrainer`, and labels of recordings from scores."""
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
 from torch import Tensor, nn
 
 from longspan.data.batches.streams import Stream
 from longspan.models.parts.losses import IGNORED
+from longspan.results.parts import Parts
 from longspan.results.scores import check_finite
+from longspan.tasks.base.classes import balanced_scales
+from longspan.tasks.base.mixing import mixture, ratio_of_sums
 from longspan.tasks.frame_labelling.scores import FrameScores, frame_scores
 from longspan.tasks.frame_labelling.smoothing import PENALTIES, paths
 from longspan.tasks.frame_labelling.windows import recordings
@@ -22,9 +27,10 @@ Scored = tuple[np.ndarray, np.ndarray]
 class FrameTrainer(LengthTrainer[FrameScores]):
     """A `LengthTrainer` of windows of recordings, whose frames have labels.
 
-    Whenever it scores the validation split, it chooses the penalty of changes that the model's labels are smoothed
-    with: the one with the lowest segment error rate, and among equals with the highest accuracy. It does so before a
-    checkpoint is saved, so each one has its own. No other split changes it, and training does not depend on it.
+    Whenever it scores the validation split, it chooses the scales of both parts of a model that has a wide one, and the
+    penalty of changes that the model's labels are smoothed with: the one with the lowest segment error rate, and among
+    equals with the highest accuracy. It does so before a checkpoint is saved, so each one has its own. No other split
+    changes them, and training does not depend on them.
 
     Args:
         names: the class names.
@@ -42,13 +48,14 @@ class FrameTrainer(LengthTrainer[FrameScores]):
         return int(self.model.config.embeddings.stride)
 
     def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
-        """Return the logits of all positions of windows, one window after the other."""
+        """Return the logits of all positions of windows, one window after the other, or the outputs "parts"."""
         lengths = dataset["length"][:]
         return position_logits(
             self.model,
             self.rows(dataset, [name for name in self.streams if name != "labels"]),
             lengths,
             scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
+            name=name or "logits",
             streams=self.streams,
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,
@@ -56,12 +63,50 @@ class FrameTrainer(LengthTrainer[FrameScores]):
 
     def score(self, dataset: Dataset) -> FrameScores:
         """Return the scores of the smoothed labels; see the class."""
-        scored = list(recordings(dataset, log_probabilities(self.outputs(dataset)), self.stride))
-        if dataset is self.eval_dataset:
-            penalty, scores = best_penalty(scored, self.names, self.stride)
-            self.model.switch_penalty.fill_(penalty)
-            return scores
-        return smoothed_scores(scored, [float(self.model.switch_penalty)], self.names, self.stride)[0]
+        model: Any = self.model
+        validation, stride = dataset is self.eval_dataset, self.stride
+        logits = self.outputs(dataset, output_of(model))
+        if model.wide is not None and validation:
+            model.wide.scales.copy_(_scales(dataset, logits, stride))
+        scored = list(recordings(dataset, log_probabilities(combined(model, logits)), stride))
+        if validation:
+            penalty, scores = best_penalty(scored, self.names, stride)
+            model.switch_penalty.fill_(penalty)
+        else:
+            penalty = float(model.switch_penalty)
+            (scores,) = smoothed_scores(scored, [penalty], self.names, stride)
+        if model.wide is not None:
+            both = combined(model, logits)
+            self.remember_parts(dataset, functools.partial(compare_labels, dataset, logits, both, penalty, stride))
+        return scores
+
+
+def output_of(model: Any) -> str:
+    """Output of a model that is scored."""
+    return "logits" if model.wide is None else "parts"
+
+
+def combined(model: Any, outputs: Tensor) -> Tensor:
+    """Logits of positions, `(n, c)`, from the outputs `output_of` a model."""
+    return outputs if model.wide is None else mixture(model.wide, outputs)
+
+
+def _scales(dataset: Dataset, parts: Tensor, stride: int) -> Tensor:
+    """Scales of both parts, `(2,)`, from their logits for the positions of windows, `(n, 2, c)`."""
+    scored = list(recordings(dataset, parts.numpy(), stride))
+    middles = [np.minimum(np.arange(len(own)) * stride + stride // 2, len(right) - 1) for right, own in scored]
+    labels = np.concatenate([right[middle] for (right, _), middle in zip(scored, middles, strict=True)])
+    return balanced_scales(torch.from_numpy(np.concatenate([own for _, own in scored])), torch.from_numpy(labels))
+
+
+def compare_labels(dataset: Dataset, parts: Tensor, both: Tensor, penalty: float, stride: int) -> Parts:
+    """Frame accuracy of both parts alone and together, with one penalty of changes."""
+    sums = []
+    for logits in (*parts.unbind(1), both):
+        right, (found,) = smoothed(recordings(dataset, log_probabilities(logits), stride), [penalty], stride)
+        hits = [(int((one == other).sum()), len(one)) for one, other in zip(right, found, strict=True)]
+        sums.append(torch.tensor(hits))
+    return ratio_of_sums(FrameScores, "accuracy", sums)
 
 
 class PositionCollator(Collator):
@@ -78,11 +123,20 @@ class PositionCollator(Collator):
 
 
 def position_logits(
-    model: Any, rows: Rows | Sequence[dict[str, Any]], lengths: Sequence[int], batches: Any, **options: Any
+    model: Any,
+    rows: Rows | Sequence[dict[str, Any]],
+    lengths: Sequence[int],
+    batches: Any,
+    name: str = "logits",
+    **options: Any,
 ) -> Tensor:
-    """Return the logits of all positions of windows, one window after the other, (positions, classes)."""
+    """Return the logits of all positions of windows, one window after the other, (positions, classes).
+
+    With the name "parts" they are those of both parts, (positions, 2, classes).
+    """
     sizes = [-(-length // model.config.embeddings.stride) for length in lengths]
-    return ragged_outputs(model, rows, batches, sizes, name="logits", shape=(model.config.num_labels,), **options)
+    shape = (2, model.config.num_labels) if name == "parts" else (model.config.num_labels,)
+    return ragged_outputs(model, rows, batches, sizes, name=name, shape=shape, **options)
 
 
 def log_probabilities(logits: Tensor) -> np.ndarray:

@@ -26,7 +26,10 @@ def images(*sizes: tuple[int, int]) -> list[np.ndarray]:
     return [random.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
 
 
-@pytest.mark.parametrize("settings", [{}, {"stem": 4}, {"levels": 16}], ids=["linear", "stem", "levels"])
+DEEP = {"stem": 4, "stem_layers": 2, "stem_norm": "batch"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"stem": 4}, DEEP, {"levels": 16}], ids=["linear", "stem", "deep", "levels"])
 @pytest.mark.parametrize("position", ["fourier", "learned", "sinusoidal", "none"])
 def test_other_sizes_in_a_batch_change_nothing(settings: dict[str, Any], position: str) -> None:
     patch = 1 if "levels" in settings else 4
@@ -51,9 +54,11 @@ def test_without_order_all_scans_are_alike(stem: int) -> None:
     torch.testing.assert_close(*logits)
 
 
-def test_the_stem_is_convolutions_of_the_image() -> None:
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_stem_is_convolutions_of_the_image(layers: int) -> None:
     processor = LongspanImageProcessor(scan="hilbert")
-    embeddings = model(processor, stem=4, grid_position="none").longspan.embeddings.double()
+    embeddings = model(processor, stem=4, stem_layers=layers, grid_position="none").longspan.embeddings.double()
+    assert [convolution.stride[0] for convolution in embeddings.convolutions[::layers]] == [1, 2, 2]
     (image,) = images((8, 12))
     batch = processor(image, return_tensors="pt")
     with torch.no_grad():
@@ -64,6 +69,18 @@ def test_the_stem_is_convolutions_of_the_image() -> None:
         cells = scan(2, 3, "hilbert").astype(int)
         expected = embeddings.project(x[0, :, cells[:, 0], cells[:, 1]].T)
     torch.testing.assert_close(found[0], expected)
+
+
+def test_batch_norms_read_what_is_there() -> None:
+    processor, given = LongspanImageProcessor(), images((8, 4), (4, 8))
+    embeddings = model(processor, **DEEP).longspan.embeddings.double().train()
+    batch = processor(given, return_tensors="pt")
+    mask = batch["attention_mask"].bool()
+    embeddings({name: batch[name] for name in ("pixel_values", "coordinates")}, mask=mask)
+    pixels = [torch.tensor((image / 255 - 0.5) * 4).permute(2, 0, 1)[None] for image in given]
+    found = torch.cat([embeddings.convolutions[0](each).flatten(2)[0] for each in pixels], 1)
+    norm = embeddings.norms[0]
+    torch.testing.assert_close(norm.running_mean, norm.momentum * found.mean(1))
 
 
 def test_positions_tell_rows_from_columns() -> None:

@@ -38,6 +38,15 @@ class PatchSettings(EmbeddingSettings):
         "Convolutions also read the pixels of neighbouring patches.",
         Range(0, 4096),
     )
+    stem_layers: int = option(
+        1, "convolutions of the stem at each height and width, the first of which halves it", Range(1, 16)
+    )
+    stem_norm: str = option(
+        "layer",
+        'norm of the stem: "layer" over the channels of a pixel, then GELU; or "batch" over the pixels of a training '
+        "batch, then ReLU, which learns images faster",
+        ("layer", "batch"),
+    )
     channels: int = from_data(1, "numbers in a patch", Range(1))
     patch: int = from_data(1, "height and width of a patch, in pixels", Range(1))
     side: int = from_data(64, "rows and columns of patches in the largest image", Range(1))
@@ -64,7 +73,8 @@ class PatchEmbeddings(Embeddings):
     """Vectors of patches, from a linear map or from convolutions over the image (Xiao et al. 2021), plus positions.
 
     Values from 0 to 255 are first scaled to [-2, 2]. Convolutions see zeros outside the image, and where the batch has
-    no patch. Each is followed by a norm over the channels and GELU.
+    no patch. Each is followed by a norm and an activation. Batch norms (Ioffe and Szegedy 2015) read the patches that
+    are there; in training of several processes, each has its own batch.
     """
 
     streams = (PIXELS, COORDINATES)
@@ -78,12 +88,14 @@ class PatchEmbeddings(Embeddings):
         self.norms = nn.ModuleList()
         width = settings.channels
         if settings.stem:
-            before, width = self.colours, settings.stem
-            self.convolutions.append(nn.Conv2d(before, width, 3, padding=1))
-            for _ in range(settings.patch.bit_length() - 1):
-                self.convolutions.append(nn.Conv2d(width, 2 * width, 3, stride=2, padding=1))
-                width *= 2
-            self.norms.extend(nn.LayerNorm(convolution.out_channels) for convolution in self.convolutions)
+            before = self.colours
+            for halvings in range(settings.patch.bit_length()):
+                width = settings.stem << halvings
+                for layer in range(settings.stem_layers):
+                    stride = 2 if halvings and not layer else 1
+                    self.convolutions.append(nn.Conv2d(before, width, 3, stride, padding=1))
+                    self.norms.append(nn.BatchNorm2d(width) if settings.stem_norm == "batch" else nn.LayerNorm(width))
+                    before = width
         self.project = nn.Linear(width, dim)
 
     def forward(
@@ -120,14 +132,30 @@ class PatchEmbeddings(Embeddings):
         image = image.reshape(batch, self.colours, rows * size, columns * size)
         # The norms need no copies of channels that come last.
         image = image.contiguous(memory_format=torch.channels_last)
+        whole = bool(there.all())
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             image = convolution(image)
-            image = nn.functional.gelu(norm(image.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
             scale = image.shape[2] // rows
-            image = image.masked_fill(~there.repeat_interleave(scale, 2).repeat_interleave(scale, 3), 0)
+            real = there.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
+            if isinstance(norm, nn.BatchNorm2d):
+                image = nn.functional.relu(_batch_normed(norm, image, None if whole else real))
+            else:
+                image = nn.functional.gelu(norm(image.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
+            if not whole:
+                image = image.masked_fill(~real, 0)
         cells = image.flatten(2).mT
         place = place.clamp_max(rows * columns - 1)
         return cells.gather(1, place.unsqueeze(-1).expand(-1, -1, cells.shape[2]))
+
+
+def _batch_normed(norm: nn.BatchNorm2d, image: Tensor, real: Tensor | None) -> Tensor:
+    """Image after a batch norm, whose statistics are those of pixels that are real, (b, 1, h, w); None for all."""
+    if real is None or not norm.training:
+        return norm(image)
+    pixels, found = image.permute(0, 2, 3, 1), torch.zeros_like(image).permute(0, 2, 3, 1)
+    place = real.squeeze(1)
+    found[place] = norm(pixels[place].T[None, :, :, None])[0, :, :, 0].T
+    return found.permute(0, 3, 1, 2)
 
 
 def image_streams(streams: Mapping[str, Tensor | None]) -> tuple[Tensor, Tensor]:

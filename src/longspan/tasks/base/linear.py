@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic
 
 import torch
@@ -90,6 +90,24 @@ def fit_linear(
     return best
 
 
+def fit_standardised(features: Mapping[str, Tensor], labels: Mapping[str, Tensor], classes: int) -> LinearFit:
+    """Fit to "train" and choose by "validation"; see `fit_linear`.
+
+    Features, `(n, f)`, are standardised by the training examples; the weights are those of features as they are.
+    Examples with the class number `IGNORED` are left out.
+    """
+    known = {name: labels[name] != IGNORED for name in ("train", "validation")}
+    train, held_out = (features[name][rows] for name, rows in known.items())
+    right, truth = (labels[name][rows] for name, rows in known.items())
+    mean, deviation = train.mean(0), train.std(0, correction=0)
+    # What is constant in training says nothing, whatever it is later.
+    constant = deviation <= 1e-6 * mean.abs().clamp_min(1)
+    scale = torch.where(constant, 0, 1 / deviation.where(~constant, 1))
+    found = fit_linear((train - mean) * scale, right, (held_out - mean) * scale, truth, classes)
+    weight = scale[:, None] * found.weight
+    return replace(found, weight=weight, bias=found.bias - mean @ weight)
+
+
 def _solve(features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, penalty: float) -> None:
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=100, tolerance_change=1e-7, line_search_fn="strong_wolfe")
 
@@ -104,10 +122,7 @@ def _solve(features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, penal
 
 
 class FeatureCounts(Counts[S], Generic[S]):
-    """Logistic regression over the features of the `LinearPart` of a task's models.
-
-    Features are standardised by the training examples; the weights are those of features as they are.
-    """
+    """Logistic regression over the features of the `LinearPart` of a task's models."""
 
     @abc.abstractmethod
     def examples(self, part: LinearPart, prepared: Prepared, split: str) -> tuple[Tensor, Tensor]:
@@ -146,17 +161,9 @@ class FeatureCounts(Counts[S], Generic[S]):
         features, labels = {}, {}
         for name in splits:
             features[name], labels[name] = self.examples(part, prepared, name)
-        mean = features["train"].mean(0)
-        deviation = features["train"].std(0, correction=0)
-        # What is constant in training says nothing, whatever it is later.
-        constant = deviation <= 1e-6 * mean.abs().clamp_min(1)
-        scale = torch.where(constant, 0, 1 / deviation.where(~constant, 1))
-        known = {name: labels[name] != IGNORED for name in ("train", "validation")}
-        train, held_out = ((features[name][rows] - mean) * scale for name, rows in known.items())
-        right, truth = (labels[name][rows] for name, rows in known.items())
-        found = fit_linear(train, right, held_out, truth, part.bias.shape[0])
-        part.weight.copy_(scale[:, None] * found.weight)
-        part.bias.copy_(found.bias - mean @ part.weight)
+        found = fit_standardised(features, labels, part.bias.shape[0])
+        part.weight.copy_(found.weight)
+        part.bias.copy_(found.bias)
         return part, found, features
 
 

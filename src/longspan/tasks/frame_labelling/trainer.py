@@ -68,15 +68,12 @@ class FrameTrainer(LengthTrainer[FrameScores]):
         logits = self.outputs(dataset, output_of(model))
         if model.wide is not None and validation:
             model.wide.scales.copy_(_scales(dataset, logits, stride))
-        scored = list(recordings(dataset, log_probabilities(combined(model, logits)), stride))
-        if validation:
-            penalty, scores = best_penalty(scored, self.names, stride)
-            model.switch_penalty.fill_(penalty)
-        else:
-            penalty = float(model.switch_penalty)
-            (scores,) = smoothed_scores(scored, [penalty], self.names, stride)
+        both = combined(model, logits)
+        scored = list(recordings(dataset, log_probabilities(both), stride))
+        penalties = PENALTIES if validation else [float(model.switch_penalty)]
+        penalty, scores = best_penalty(scored, self.names, stride, penalties)
+        model.switch_penalty.fill_(penalty)
         if model.wide is not None:
-            both = combined(model, logits)
             self.remember_parts(dataset, functools.partial(compare_labels, dataset, logits, both, penalty, stride))
         return scores
 
@@ -153,10 +150,12 @@ def of_positions(labels: Tensor, frames: int, stride: int) -> Tensor:
     return padded.unflatten(1, (positions, stride))[:, :, stride // 2]
 
 
-def best_penalty(scored: Sequence[Scored], names: Sequence[str], stride: int) -> tuple[float, FrameScores]:
-    """Return the penalty of `PENALTIES` with the lowest segment error rate, and the scores with it."""
-    found = smoothed_scores(scored, PENALTIES, names, stride)
-    return min(zip(PENALTIES, found, strict=True), key=lambda one: (one[1].segment_error, -one[1].accuracy))
+def best_penalty(
+    scored: Sequence[Scored], names: Sequence[str], stride: int, penalties: Sequence[float] = PENALTIES
+) -> tuple[float, FrameScores]:
+    """Return the penalty with the lowest segment error rate, and the scores with it."""
+    found = smoothed_scores(scored, penalties, names, stride)
+    return min(zip(penalties, found, strict=True), key=lambda one: (one[1].segment_error, -one[1].accuracy))
 
 
 def smoothed_scores(

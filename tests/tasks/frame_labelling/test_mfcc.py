@@ -49,6 +49,8 @@ def test_causal_models_have_none() -> None:
         LongspanForAudioFrameClassification.configured(dim=8, heads=2, channels=4, num_labels=3, causal=True, wide=True)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("compared_here")
 def test_parts_are_reported_and_saved(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     data = write(tmp_path, [recording(random) for _ in range(16)]) / "segments.jsonl"

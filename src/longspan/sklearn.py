@@ -23,8 +23,9 @@ except ImportError as error:
 from longspan.data.columns.values import composed, described, label_text
 from longspan.data.sources.in_memory import plain
 from longspan.errors import UserError
+from longspan.results.tables import Predictions
 from longspan.verbs.train import train
-from longspan.verbs.trained import Predictions, TrainedRun, load
+from longspan.verbs.trained import TrainedRun, load
 
 
 class _Estimator(BaseEstimator):

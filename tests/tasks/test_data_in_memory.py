@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset
 
 import longspan
-from longspan.verbs.trained import Predictions
+from longspan.results.tables import Predictions
 
 SMALL = {"dim": 8, "heads": 2, "depth": 1, "num_train_epochs": 1, "per_device_train_batch_size": 4}
 SOON = {"vocab_size": 300, "min_steps": 0, "max_minutes": 0}

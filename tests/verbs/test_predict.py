@@ -1,11 +1,13 @@
 """Labelling documents: order, windows, broken ones, and every kind of input."""
 
 import ast
+import csv
 import dataclasses
 import gzip
 import io
 import json
 import os
+import re
 from typing import Any
 
 import datasets
@@ -406,3 +408,64 @@ def test_any_key_of_the_data_can_be_set(run_dir, tmp_path, capsys):
     assert "did you mean '--text-column'" in capsys.readouterr().err
     assert cli.main(["predict", str(run_dir), str(tmp_path / "a.csv"), "data.tokens=bytes"]) == 2
     assert "is what the model was trained with" in capsys.readouterr().err
+
+
+def written(run_dir, capsys, *arguments):
+    """Exit code of `predict` and what it says."""
+    code = cli.main(["predict", str(run_dir), *map(str, arguments)])
+    shown = capsys.readouterr()
+    assert not shown.out
+    return code, shown.err
+
+
+def test_a_file_has_what_would_be_printed(run_dir, tmp_path, capsys):
+    source, found = tmp_path / "films.csv", tmp_path / "found.csv"
+    source.write_text("text\ngood film\n\nbad film\n", encoding="utf-8")
+    _, printed, _ = predicted(capsys, run_dir, source)
+    assert written(run_dir, capsys, source, "--output", found)[0] == 0
+    table = found.read_text(encoding="utf-8")
+    assert {row["where"]: row["label"] for row in csv.DictReader(io.StringIO(table))} == printed
+    assert cli.main(["predict", str(run_dir), str(source), "--format", "csv"]) == 0
+    assert capsys.readouterr().out == table
+    code, said = written(run_dir, capsys, source, "--output", found)
+    assert (code, found.read_text(encoding="utf-8")) == (2, table)
+    assert "which exists; name another one, or --overwrite it" in said
+    assert written(run_dir, capsys, source, "--output", found, "--overwrite")[0] == 0
+
+
+def test_a_file_keeps_what_was_predicted_before_an_error(run_dir, tmp_path, capsys):
+    source, found = tmp_path / "films.csv", tmp_path / "found.csv"
+    source.write_text('text\ngood film\n""\n', encoding="utf-8")
+    code, said = written(run_dir, capsys, source, "--output", found)
+    assert code == 2
+    assert "no predictions for 1 of 2 examples" in said
+    assert len(found.read_text(encoding="utf-8").splitlines()) == 3
+
+    (tmp_path / "more.csv").write_bytes(b'text\nbad film\n"never closed')
+    code, said = written(run_dir, capsys, source, tmp_path / "more.csv", "--output", found, "--overwrite")
+    assert code == 2
+    assert len(found.read_text(encoding="utf-8").splitlines()) >= 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--output", "found.doc"], r"ends in \.csv, \.tsv, \.jsonl, \.parquet, \.xlsx, got 'found\.doc'; rename it"),
+        (["--output", "found"], r"ends in \.csv, .* got 'found'"),
+        (["--output", "nowhere/found.csv"], "expected a folder at 'nowhere' to write 'found.csv' to, got none"),
+        (["--format", "parquet"], "expected --output FILE with --format parquet, which is not text"),
+        (["--format", "csw"], r"--format .*csv"),
+        (["--json", "--format", "csv"], r"--json or --format csv, got both"),
+        (
+            ["--format", "tsv", "--output", "found.csv"],
+            r"ends in \.tsv with --format tsv, got 'found\.csv'",
+        ),
+    ],
+)
+def test_files_that_cannot_be_written(run_dir, tmp_path, monkeypatch, capsys, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "films.csv").write_text("text\ngood film\n", encoding="utf-8")
+    code, said = written(run_dir, capsys, "films.csv", *arguments)
+    assert code == 2
+    assert re.search(told, said)
+    assert [path.name for path in tmp_path.iterdir()] == ["films.csv"]

@@ -15,8 +15,8 @@ from transformers.utils import logging
 import longspan
 from longspan import TrainedRun, UserError, recipes
 from longspan.results import Comparison, Evaluation
+from longspan.results.tables import Predictions
 from longspan.verbs.predict import print_predictions
-from longspan.verbs.trained import Predictions
 
 SETTINGS: dict[str, Any] = {
     "tokens": "words",

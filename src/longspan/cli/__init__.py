@@ -217,8 +217,14 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
         "data.KEY=VALUE: settings of the data that differ from training (./data.KEY=VALUE is a file)"
     )
     verb.add_argument("files", metavar="FILE", nargs="*", help=reads)
-    told = "json (default), or another of the run's task, such as conll: a word with its label per line"
-    verb.add_argument("--format", metavar="NAME", default="json", help=told)
+    told = (
+        "csv, tsv, jsonl (default), or parquet and xlsx with --output; or another of the run's task, such as conll: a "
+        "word with its label per line"
+    )
+    verb.add_argument("--format", metavar="NAME", default="", help=told)
+    told = "file to write instead of printing, in the format of its ending"
+    verb.add_argument("--output", metavar="FILE", type=Path, help=told)
+    verb.add_argument("--overwrite", action="store_true", help="replace the file")
     add_flags(verb, ReadingOptions)
     if used in ("", "predict"):
         flags.add_of_tasks(verb, {task: tasks.prediction_options(task) for task in tasks.names()})
@@ -446,11 +452,13 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
 
     run = opened(args.run, getattr(args, "checkpoint", None)) if is_export(args.run) else _loaded(args)
     known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
-    known |= {"format", *names(ReadingOptions)}
+    known |= {"format", "output", "overwrite", *names(ReadingOptions)}
     given = {name: value for name, value in vars(args).items() if name in known}
     overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
     files = [word for word in args.files if word not in overrides]
     given["overrides"] = overrides
+    if args.json and args.format not in ("", "json", "jsonl"):
+        raise UserError(f"expected --json or --format {args.format}, got both; leave one out.")
     print_predictions(run, files or ["-"], out, stdin=sys.stdin.buffer, **given)
 
 

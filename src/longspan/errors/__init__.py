@@ -89,6 +89,7 @@ EXTRAS = {
     "sklearn": "baselines",
     "soundfile": "audio",
     "soxr": "audio",
+    "xlsxwriter": "excel",
 }
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,9 @@ from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError, check_choice
 from longspan.machine.printing import json_text, note, printable_lines
 from longspan.programs.predicting import Program, is_export
-from longspan.results import Prediction
+from longspan.results import Prediction, tables
+from longspan.results.outputs import check_file, replacing
+from longspan.results.tables import PredictionStream, index_of
 
 if TYPE_CHECKING:
     from longspan.tasks.base.task import Run
@@ -35,8 +37,8 @@ def predict(
     checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
     **options: Any,
-) -> Iterator[Prediction]:
-    """Yield what a run's model says about each example: a label or a document's loss, depending on the task.
+) -> PredictionStream:
+    """Predictions of a run's model for each example: a label or a document's loss, depending on the task.
 
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it. Or the folder of an export for
@@ -57,11 +59,11 @@ def predict(
         allow_imports: Packages or modules that dotted paths in the run folder may import.
         options: The task's prediction options, such as `beams` of translation.
 
-    Yields:
-        For each row, in order, its prediction, or the `error` that says why it is missing: one at a time, whatever the
-        source, as files may be longer than the memory. `run.predict` of a list returns a list. Of truncated documents
-        it says how many tokens were read, and at the end a sentence on standard error says how many documents these
-        are.
+    Returns:
+        An iterator: for each row, in order, its prediction, or the `error` that says why it is missing; one at a time,
+        whatever the source, as files may be longer than the memory. `to_pandas` makes a DataFrame of them.
+        `run.predict` of a list returns a list. Of truncated documents it says how many tokens were read, and at the end
+        a sentence on standard error says how many documents these are.
 
     Raises:
         UserError: The run or the source cannot be used: at once, or after the predictions for what was read before.
@@ -72,10 +74,10 @@ def predict(
     if isinstance(loaded, Program):
         program = loaded.reading(overrides, chosen)
         rows = _rows(source, program.inputs_in_memory, program.inputs_of, program.data, stdin)
-        return _noting_truncation(program.data, program.predict(rows))
+        return PredictionStream(_noting_truncation(program.data, program.predict(rows)), index_of(source))
     data = dataclasses.replace(loaded.recipe.data, **chosen)
     predictions = loaded.task.predict(loaded, rows_of_source(loaded, source, data, stdin))
-    return _noting_truncation(loaded.recipe.data, predictions)
+    return PredictionStream(_noting_truncation(loaded.recipe.data, predictions), index_of(source))
 
 
 def opened(
@@ -223,13 +225,24 @@ def print_predictions(
     out: TextIO,
     *,
     stdin: BinaryIO,
-    format: str = "json",
+    format: str = "",
+    output: Path | None = None,
+    overwrite: bool = False,
     checkpoint: int | str | None = None,
     **given: Any,
 ) -> None:
     """Print one JSON line per example, in order, or what another `format` of the task makes of it.
 
-    `given` are more arguments of `predict`.
+    Args:
+        run: As of `predict`.
+        paths: Sources of examples.
+        out: File to print to.
+        stdin: Standard input as bytes, for "-".
+        format: One of `tables.FORMATS`, or of the task's; "" for that of the ending of `output`, or JSON lines.
+        output: File to write to instead, whole or not at all.
+        overwrite: Replace an `output` that exists.
+        checkpoint: As of `predict`.
+        given: More arguments of `predict`.
 
     Raises:
         UserError: See `predict`; options are named as flags. Or the task has no such format, or there are examples
@@ -239,22 +252,70 @@ def print_predictions(
     formats: dict[str, Callable[[Any], str]] = {"json": _json_line}
     if not isinstance(loaded, Program):
         formats |= loaded.task.formats()
+    format = _checked_format(format, output, overwrite, formats)
+    if not isinstance(loaded, Program):
         given = {**loaded.task.format_options().get(format, {}), **given}
-    check_choice("--format", format, formats)
     failed = total = undecoded = 0
-    try:
-        for prediction in predict(loaded, paths, stdin=stdin, **given):
-            total += 1
-            failed += prediction.error is not None
-            undecoded += (prediction.error or "").startswith("broken ")
-            text = formats[format](prediction)
-            # A file gets the words as they are.
-            print(printable_lines(text) if out.isatty() else text, file=out, flush=True)
-    except UserError as error:
-        raise UserError(_with_flags(str(error))) from None
+    stopped: UserError | None = None
+
+    def counted() -> Iterator[Prediction]:
+        nonlocal failed, total, undecoded, stopped
+        try:
+            for prediction in predict(loaded, paths, stdin=stdin, **given):
+                total += 1
+                failed += prediction.error is not None
+                undecoded += (prediction.error or "").startswith("broken ")
+                yield prediction
+        except UserError as error:
+            # What was read before is written.
+            stopped = UserError(_with_flags(str(error)))
+
+    def write(file: Path | TextIO) -> None:
+        if format in tables.FORMATS:
+            tables.write_table(counted(), format, file)
+        elif isinstance(file, Path):
+            with file.open("w", encoding="utf-8") as opened:
+                write(opened)
+        else:
+            for prediction in counted():
+                text = formats[format](prediction)
+                # A file gets the words as they are.
+                print(printable_lines(text) if file.isatty() else text, file=file, flush=True)
+
+    if output is None:
+        write(out)
+    else:
+        with replacing(output) as fresh:
+            write(fresh)
+    if stopped is not None:
+        raise stopped
     if failed:
         hint = ", and --encoding auto finds out encodings" if undecoded else ""
         raise UserError(f"there are no predictions for {failed} of {total} examples; their lines say why{hint}.")
+
+
+def _checked_format(format: str, output: Path | None, overwrite: bool, of_task: Collection[str]) -> str:
+    """Return the format of what is printed, or written to `output`."""
+    if output is None:
+        if format in tables.FORMATS and format not in tables.PRINTED:
+            raise UserError(f"expected --output FILE with --format {format}, which is not text, got none; add it.")
+        check_choice("--format", format or "json", [*of_task, *tables.FORMATS])
+        return format or "json"
+    ending = output.suffix.removeprefix(".")
+    if not format:
+        endings = [f".{name}" for name in tables.FORMATS]
+        check_file(output, *endings)
+        format = ending
+    check_choice("--format", format, [*of_task, *tables.FORMATS])
+    if ending in tables.FORMATS and ending != {"json": "jsonl"}.get(format, format):
+        raise UserError(
+            f"expected a file that ends in .{format} with --format {format}, got {str(output)!r}; name one of them."
+        )
+    if not output.parent.is_dir():
+        raise UserError(f"expected a folder at {str(output.parent)!r} to write {output.name!r} to, got none; make it.")
+    if output.exists() and not overwrite:
+        raise UserError(f"expected a new file, got {str(output)!r}, which exists; name another one, or --overwrite it.")
+    return format
 
 
 def _json_line(prediction: Prediction) -> str:

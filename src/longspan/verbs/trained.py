@@ -13,8 +13,9 @@ from longspan.data.processor import Processor, json_object
 from longspan.options import make
 from longspan.report.explanation import Explanation
 from longspan.report.run_report import RunReport
-from longspan.results import Evaluation, Prediction, Statistics, TrainingResult, html
+from longspan.results import Evaluation, Statistics, TrainingResult
 from longspan.results.scores import S
+from longspan.results.tables import Predictions, PredictionStream, index_of
 from longspan.tasks.base.options import GenerationOptions
 from longspan.tasks.base.task import Recipe, Run
 from longspan.training.base import push_run
@@ -23,17 +24,6 @@ from longspan.verbs.runs import as_run, load_run
 
 #: Loading changes what transformers prints, for all threads.
 _LOADING = threading.Lock()
-
-
-class Predictions(list[Prediction]):
-    """Predictions, one for each example; a notebook shows them as a table."""
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """Each of them as JSON: the rows of a DataFrame."""
-        return [one.to_dict() for one in self]
-
-    def _repr_html_(self) -> str:
-        return html.records(self.to_dicts())
 
 
 class TrainedRun(TrainingResult[S]):
@@ -64,7 +54,7 @@ class TrainedRun(TrainingResult[S]):
         """Recipe that it was trained with."""
         return self.loaded.recipe
 
-    def predict(self, data: Any, **options: Any) -> Predictions | Iterator[Prediction]:
+    def predict(self, data: Any, **options: Any) -> Predictions | PredictionStream:
         """Predictions of the model for examples.
 
         Args:
@@ -74,13 +64,14 @@ class TrainedRun(TrainingResult[S]):
             options: The task's prediction options, such as `beams` of translation.
 
         Returns:
-            The predictions in order; an iterator of them where data are one. A row that cannot be read has an `error`.
+            The predictions in order; an iterator of them where data are one. `to_pandas` makes a DataFrame of them. A
+            row that cannot be read has an `error`.
 
         Raises:
             UserError: The data cannot be used, or lack a column.
         """
         found = predict.predict_given(self.loaded, data, **options)
-        return Predictions(found) if isinstance(data, Sized) else found
+        return Predictions(found, index_of(data)) if isinstance(data, Sized) else PredictionStream(found)
 
     def explain(self, given: Any, **options: Any) -> Explanation:
         """Say how much each part of an example speaks for what the model says about it; a notebook shows it.

@@ -4,15 +4,16 @@ import io
 import json
 import math
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from longspan.errors import UserError
-from longspan.results import tables
+from longspan.results import Prediction, tables
 from longspan.results.predictions import ClassPrediction, MultiLabelPrediction, NumberPrediction
+from longspan.results.outputs import new_file
 from longspan.results.tables import Predictions, PredictionStream, index_of, write_table
 
 STRANGE = '=cmd|"/c calc"!A1, "quoted"\nline\t2 äß😀'
@@ -33,6 +34,12 @@ def read(path: Path) -> pd.DataFrame:
     return pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
 
 
+def write(rows: Iterable[Prediction], path: Path) -> None:
+    kind = path.suffix.removeprefix(".")
+    with new_file(path, binary=kind not in tables.PRINTED) as file:
+        write_table(rows, kind, file)
+
+
 def values(frame: pd.DataFrame) -> list[list[object]]:
     return [[None if pd.isna(value) else value for value in row] for row in frame.astype(object).values.tolist()]
 
@@ -40,7 +47,7 @@ def values(frame: pd.DataFrame) -> list[list[object]]:
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "xlsx"])
 def test_other_tools_read_what_was_predicted(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"found.{kind}"
-    write_table(iter(ROWS), kind, path)
+    write(iter(ROWS), path)
     frame = read(path)
     assert frame.columns.tolist() == COLUMNS
     assert values(frame) == [
@@ -52,13 +59,13 @@ def test_other_tools_read_what_was_predicted(kind: str, tmp_path: Path) -> None:
 
 
 def test_json_lines_are_those_that_are_printed(tmp_path: Path) -> None:
-    write_table(iter(ROWS), "jsonl", tmp_path / "found.jsonl")
+    write(iter(ROWS), tmp_path / "found.jsonl")
     lines = (tmp_path / "found.jsonl").read_text(encoding="utf-8").split("\n")
     assert [json.loads(line) for line in lines[:-1]] == [one.to_dict() for one in ROWS]
 
 
 def test_sheets_have_neither_formulas_nor_links(tmp_path: Path) -> None:
-    write_table(iter(ROWS), "xlsx", tmp_path / "found.xlsx")
+    write(iter(ROWS), tmp_path / "found.xlsx")
     with zipfile.ZipFile(tmp_path / "found.xlsx") as book:
         sheet = book.read("xl/worksheets/sheet1.xml").decode()
     assert "<f>" not in sheet
@@ -67,7 +74,7 @@ def test_sheets_have_neither_formulas_nor_links(tmp_path: Path) -> None:
 
 def test_lists_are_json(tmp_path: Path) -> None:
     several = MultiLabelPrediction("row 1", None, ["b", "a"], {"a": 0.6, "b": 0.9})
-    write_table([several], "csv", tmp_path / "found.csv")
+    write([several], tmp_path / "found.csv")
     assert json.loads(read(tmp_path / "found.csv")["labels"][0]) == ["b", "a"]
     assert Predictions([several]).to_pandas()["labels"][0] == ["b", "a"]
 
@@ -76,7 +83,7 @@ def test_lists_are_json(tmp_path: Path) -> None:
 def test_no_rows_and_errors_alone(kind: str, tmp_path: Path) -> None:
     for rows in ([], ROWS[:1]):
         path = tmp_path / f"{len(rows)}.{kind}"
-        write_table(rows, kind, path)
+        write(rows, path)
         if kind != "jsonl":
             assert values(read(path)[["where", "error"]]) == [[one.where, one.error] for one in rows]
 
@@ -96,20 +103,20 @@ def test_rows_are_written_as_they_come() -> None:
 def test_many_groups_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_GROUP", 3)
     rows = [NumberPrediction(f"row {number}", None, float(number)) for number in range(10)]
-    write_table(iter(rows), "parquet", tmp_path / "found.parquet")
+    write(iter(rows), tmp_path / "found.parquet")
     assert pd.read_parquet(tmp_path / "found.parquet")["number"].tolist() == list(range(10))
 
 
 def test_what_a_sheet_has_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "found.xlsx"
     with pytest.raises(UserError, match=r"at most 32,767 characters .* got 40,000 in column 'label' of row 1; choose"):
-        write_table([ClassPrediction("row 1", None, "x" * 40_000, {"a": 1.0})], "xlsx", path)
+        write([ClassPrediction("row 1", None, "x" * 40_000, {"a": 1.0})], path)
     monkeypatch.setattr(tables, "_MOST_ROWS", 3)
     with pytest.raises(UserError, match="at most 2 rows"):
-        write_table(ROWS, "xlsx", path)
+        write(ROWS, path)
     monkeypatch.setattr(tables, "_MOST_COLUMNS", 3)
     with pytest.raises(UserError, match=r"at most 3 columns .* got 7"):
-        write_table(ROWS, "xlsx", path)
+        write(ROWS, path)
 
 
 def test_rows_with_other_columns() -> None:

@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from longspan.errors import UserError
 
@@ -68,10 +68,18 @@ def json_object(path: Path) -> dict[str, Any]:
     return values
 
 
+@contextlib.contextmanager
+def new_file(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
+    """Yield an empty file, of text in UTF-8 unless `binary`, which takes the place of `path` at the end: `replacing`."""
+    text = {} if binary else {"encoding": "utf-8", "newline": "\n"}
+    with replacing(path) as fresh, fresh.open("wb" if binary else "w", **text) as file:
+        yield file
+
+
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     """Write a JSON object per line in place of `path`, one at a time, and return how many there were."""
     number = 0
-    with replacing(path) as fresh, fresh.open("w", encoding="utf-8", newline="\n") as file:
+    with new_file(path) as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
             number += 1

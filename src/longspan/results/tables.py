@@ -5,8 +5,7 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from longspan.errors import UserError
 from longspan.machine.imports import require
@@ -95,7 +94,7 @@ def index_of(source: Any) -> Any:
     return None if callable(index) else index
 
 
-def write_table(predictions: Iterable[Prediction], kind: str, file: Path | TextIO) -> None:
+def write_table(predictions: Iterable[Prediction], kind: str, file: IO[Any]) -> None:
     """Write predictions as a table, in one of `FORMATS`, one after the other.
 
     Columns are those of the first prediction without an error, for which rows before it wait. What is neither a number
@@ -104,25 +103,20 @@ def write_table(predictions: Iterable[Prediction], kind: str, file: Path | TextI
     Args:
         predictions: The rows.
         kind: The format.
-        file: Path of the file; of `PRINTED`, also an open one.
+        file: Where to; it takes text for those of `PRINTED`, and bytes for others.
 
     Raises:
         UserError: xlsxwriter is missing, the table is too large for a sheet, or rows have different columns.
     """
     if kind == "xlsx":
         require("xlsxwriter", "tables for Excel", instead="choose another format")
-    if isinstance(file, Path) and kind in PRINTED:
-        with file.open("w", encoding="utf-8", newline="") as opened:
-            write_table(predictions, kind, opened)
-        return
     if kind == "jsonl":
-        assert not isinstance(file, Path)
         for prediction in predictions:
             print(json.dumps(prediction.to_dict(), ensure_ascii=False), file=file, flush=True)
         return
     columns, rows = _as_table(predictions)
     cells = ({name: _cell(value) for name, value in row.items()} for row in rows)
-    if isinstance(file, Path):
+    if kind not in PRINTED:
         (_write_parquet if kind == "parquet" else _write_sheet)(columns, cells, file)
         return
     writer = csv.DictWriter(file, columns, delimiter="\t" if kind == "tsv" else ",", lineterminator="\n")
@@ -160,7 +154,7 @@ def _cell(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
 
 
-def _write_parquet(columns: list[str], rows: Iterator[Row], path: Path) -> None:
+def _write_parquet(columns: list[str], rows: Iterator[Row], file: IO[bytes]) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -171,13 +165,13 @@ def _write_parquet(columns: list[str], rows: Iterator[Row], path: Path) -> None:
         numbers = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
         kinds.setdefault(name, numbers.get(type(known), pa.string()))
     schema = pa.schema([(name, kinds[name]) for name in columns])
-    with parquet.ParquetWriter(path, schema) as writer:
+    with parquet.ParquetWriter(file, schema) as writer:
         while first:
             writer.write_table(pa.Table.from_pylist([dict.fromkeys(columns) | row for row in first], schema))
             first = list(itertools.islice(rows, _GROUP))
 
 
-def _write_sheet(columns: list[str], rows: Iterator[Row], path: Path) -> None:
+def _write_sheet(columns: list[str], rows: Iterator[Row], file: IO[bytes]) -> None:
     import xlsxwriter
 
     if len(columns) > _MOST_COLUMNS:
@@ -185,7 +179,7 @@ def _write_sheet(columns: list[str], rows: Iterator[Row], path: Path) -> None:
             f"expected at most {_MOST_COLUMNS:,} columns for a sheet of Excel, got {len(columns):,}; choose another "
             "format."
         )
-    with xlsxwriter.Workbook(str(path), {"constant_memory": True, "nan_inf_to_errors": True}) as book:
+    with xlsxwriter.Workbook(file, {"constant_memory": True, "nan_inf_to_errors": True}) as book:
         sheet = book.add_worksheet("predictions")
         sheet.freeze_panes(1, 0)
         for number, row in enumerate(itertools.chain([dict(zip(columns, columns, strict=True))], rows)):

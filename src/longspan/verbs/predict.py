@@ -1,5 +1,6 @@
 """Apply a trained model to examples, in order and in constant memory: `predict`."""
 
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -17,7 +18,7 @@ from longspan.errors import UserError, check_choice
 from longspan.machine.printing import json_text, note, printable_lines
 from longspan.programs.predicting import Program, is_export
 from longspan.results import Prediction, tables
-from longspan.results.outputs import check_file, replacing
+from longspan.results.outputs import check_file, new_file
 from longspan.results.tables import PredictionStream, index_of
 
 if TYPE_CHECKING:
@@ -270,23 +271,15 @@ def print_predictions(
             # What was read before is written.
             stopped = UserError(_with_flags(str(error)))
 
-    def write(file: Path | TextIO) -> None:
+    binary = format in tables.FORMATS and format not in tables.PRINTED
+    with contextlib.nullcontext(out) if output is None else new_file(output, binary=binary) as file:
         if format in tables.FORMATS:
             tables.write_table(counted(), format, file)
-        elif isinstance(file, Path):
-            with file.open("w", encoding="utf-8") as opened:
-                write(opened)
         else:
             for prediction in counted():
                 text = formats[format](prediction)
                 # A file gets the words as they are.
                 print(printable_lines(text) if file.isatty() else text, file=file, flush=True)
-
-    if output is None:
-        write(out)
-    else:
-        with replacing(output) as fresh:
-            write(fresh)
     if stopped is not None:
         raise stopped
     if failed:

@@ -12,8 +12,8 @@ import pytest
 
 from longspan.errors import UserError
 from longspan.results import Prediction, tables
-from longspan.results.predictions import ClassPrediction, MultiLabelPrediction, NumberPrediction
 from longspan.results.outputs import new_file
+from longspan.results.predictions import ClassPrediction, MultiLabelPrediction, NumberPrediction
 from longspan.results.tables import Predictions, PredictionStream, index_of, write_table
 
 STRANGE = '=cmd|"/c calc"!A1, "quoted"\nline\t2 äß😀'

@@ -71,8 +71,8 @@ def json_object(path: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def new_file(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
     """Yield an empty file that takes the place of `path` at the end (`replacing`): UTF-8 text, unless `binary`."""
-    text = {} if binary else {"encoding": "utf-8", "newline": "\n"}
-    with replacing(path) as fresh, fresh.open("wb" if binary else "w", **text) as file:
+    encoding, newline = (None, None) if binary else ("utf-8", "\n")
+    with replacing(path) as fresh, fresh.open("wb" if binary else "w", encoding=encoding, newline=newline) as file:
         yield file
 
 

@@ -18,7 +18,6 @@ from longspan.errors import UserError
 from longspan.models.wide.classifier import FOLDS, Wide, fold_of, ngram_counts, spelled
 from longspan.results.parts import Parts
 from longspan.tasks.base.classes import ClassTask, best_scales, compare_accuracies, correct_rows
-from longspan.tasks.base.mixing import mixture
 from longspan.tasks.base.ngrams import fitting, kinds
 from longspan.tasks.base.ngrams.bags import Bags
 from longspan.tasks.base.ngrams.fitting import fit_wide
@@ -432,10 +431,10 @@ def test_a_part_that_has_learned_nothing_does_not_drag_the_sum_down(count, sure)
         if loss < best:
             best = loss
             wide.scales.copy_(scales)
-    found = compare_accuracies(correct_rows(test, mixture(wide, test), truth)).values
+    found = compare_accuracies(correct_rows(test, wide.combined(*test.unbind(1)), truth)).values
     # Three standard errors of the difference where three answers in a hundred change, by chance: 3 · sqrt(0.03/5000).
     assert found["both"] > found["counts"] - 0.0074
-    assert cross_entropy(mixture(wide, test), truth) < cross_entropy(test[:, 0], truth) + 0.003
+    assert cross_entropy(wide.combined(*test.unbind(1)), truth) < cross_entropy(test[:, 0], truth) + 0.003
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -447,7 +446,7 @@ def test_the_sum_is_not_worse_than_counting(seed):
     wide.scales.copy_(best_scales(parts, labels))
     assert bool((wide.scales >= 0).all())
     assert wide.scales.isfinite().all()
-    found = compare_accuracies(correct_rows(parts, mixture(wide, parts), labels)).values
+    found = compare_accuracies(correct_rows(parts, wide.combined(*parts.unbind(1)), labels)).values
     assert found["both"] >= found["counts"]
 
 

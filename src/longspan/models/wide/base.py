@@ -48,5 +48,5 @@ class ScaledPart(WidePart):
 
     def combined(self, counts: Float[Tensor, "*n"], network: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """Scores of both parts together, in at least float32."""
-        scales, scores = (tensor.to(accumulation_dtype(tensor.dtype)) for tensor in (self.scales, network))
-        return scales[0] * counts + scales[1] * scores
+        scales = self.scales.to(network.device, accumulation_dtype(self.scales.dtype))
+        return scales[0] * counts + scales[1] * network.to(accumulation_dtype(network.dtype))

@@ -42,7 +42,7 @@ from longspan.results.scores import S
 from longspan.tasks.base.case import Case, Target, no_place
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, read_row
 from longspan.tasks.base.mistakes import Errors
-from longspan.tasks.base.mixing import WideTrainer, in_units, mixture
+from longspan.tasks.base.mixing import WideTrainer, in_units
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Counted, D, P, Prepared, Recipe, Run
 from longspan.training.encoder_outputs import EncoderOutputs
@@ -277,7 +277,7 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
         if wide is None or not issubclass(self.trainer_class, WideTrainer):
             return outputs(self.output), {}
         parts = outputs("parts")
-        both = mixture(wide, parts)
+        both = wide.combined(*parts.unbind(1))
         return in_units(both, config), {"parts": self.trainer_class.compare(parts, both, targets, config).to_dict()}
 
     def draw(self, scores: S, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path) -> None:

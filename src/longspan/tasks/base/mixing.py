@@ -11,7 +11,6 @@ from datasets import Dataset
 from torch import Tensor
 
 from longspan.models import LongspanConfig
-from longspan.models.wide.base import WidePart
 from longspan.results.parts import NAMES, Parts, compare_parts
 from longspan.results.scores import S, Scores
 from longspan.training.lengths import LengthTrainer, targets
@@ -81,12 +80,6 @@ def calibrated_loss(logits: Tensor, loss: Callable[[Tensor], float]) -> tuple[fl
     return min((loss(factor * logits) + math.log2(factor) ** 2, factor) for factor in _FACTORS)
 
 
-def mixture(wide: WidePart, parts: Tensor) -> Tensor:
-    """Return the logits of both parts together, `(n, c)`, from `(n, 2, c)`, on the CPU."""
-    scales = wide.get_buffer("scales").float().cpu()
-    return (scales[:, None] * parts).sum(1)
-
-
 def in_units(logits: Tensor, config: LongspanConfig) -> Tensor:
     """Logits in the unit of the data, which those of regression have."""
     head: Any = config.head
@@ -154,7 +147,7 @@ class WideTrainer(LengthTrainer[S]):
             if validation:
                 wide.scales.copy_(self.scales(parts, labels))
                 self._deep_loss = float(self.losses(parts[:, 1].double(), labels, config).mean())
-            logits = mixture(wide, parts)
+            logits = wide.combined(*parts.unbind(1))
             self.remember_parts(dataset, functools.partial(self.compare, parts, logits, labels, config))
         if validation:
             self.decide(parts, logits, labels)

@@ -43,7 +43,6 @@ from longspan.tasks.base.classes import (
 )
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
 from longspan.tasks.base.mistakes import class_errors, label_issues
-from longspan.tasks.base.mixing import mixture
 from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in, check_validation
 from longspan.tasks.node_classification import baselines
 from longspan.tasks.node_classification.baselines.linear import Linear
@@ -142,7 +141,7 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         if dataset is self.eval_dataset:
             wide.scales.copy_(balanced_scales(parts, gold))
             self._deep_loss = float(cross_entropy(parts[:, 1].double(), gold))
-        both = mixture(wide, parts)
+        both = wide.combined(*parts.unbind(1))
         self.remember_parts(dataset, functools.partial(compare_accuracies, correct_rows(parts, both, gold)))
         return self.measure(both, gold)
 

@@ -141,7 +141,7 @@ def compared(aucs: np.ndarray) -> Parts:
 
 def combined(ranker: Ranker, parts: np.ndarray) -> np.ndarray:
     """Return the scores of both parts together, `(n,)`, from `(n, 2)`."""
-    found: np.ndarray = ranker.combined(*torch.from_numpy(parts).to(ranker.scales.device).unbind(1)).cpu().numpy()
+    found: np.ndarray = ranker.combined(*torch.from_numpy(parts).unbind(1)).numpy()
     return found
 
 

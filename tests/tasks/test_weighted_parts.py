@@ -1,6 +1,7 @@
 """Weights of a model's two parts, in every task that chooses them on validation rows."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,8 @@ def test_the_sum_is_not_worse_than_its_best_part(kind: str, good: tuple[float, f
     head = SimpleNamespace(target_mean=0.0, target_scale=1.0)
     documents = kind in ("classify", "multi-label", "regression")
     model = SimpleNamespace(wide=Wide(16, 3) if documents else None, config=SimpleNamespace(head=head))
-    trainer = None if kind == "nodes" else object.__new__(recipes.load(kind).task.trainer_class)
+    task: Any = None if kind == "nodes" else recipes.load(kind).task
+    trainer = task and object.__new__(task.trainer_class)
     for seed in range(12):
         parts, labels = rows(kind, good, seed)
         if trainer is None:

@@ -14,7 +14,7 @@ from longspan.models.parts.losses import IGNORED
 from longspan.results.parts import Parts
 from longspan.results.scores import check_finite
 from longspan.tasks.base.classes import balanced_scales
-from longspan.tasks.base.mixing import mixture, ratio_of_sums
+from longspan.tasks.base.mixing import ratio_of_sums
 from longspan.tasks.frame_labelling.scores import FrameScores, frame_scores
 from longspan.tasks.frame_labelling.smoothing import PENALTIES, paths
 from longspan.tasks.frame_labelling.windows import recordings
@@ -85,7 +85,7 @@ def output_of(model: Any) -> str:
 
 def combined(model: Any, outputs: Tensor) -> Tensor:
     """Logits of positions, `(n, c)`, from the outputs `output_of` a model."""
-    return outputs if model.wide is None else mixture(model.wide, outputs)
+    return outputs if model.wide is None else model.wide.combined(*outputs.unbind(1))
 
 
 def _scales(dataset: Dataset, parts: Tensor, stride: int) -> Tensor:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from longspan.models.wide.linear import FramePart, LinearPart
 from longspan.tasks.base.linear import FeatureCounts
-from longspan.tasks.base.task import Prepared
+from longspan.tasks.base.task import Fitted, Prepared, Recipe
 from longspan.tasks.frame_labelling.scores import FrameScores
 from longspan.tasks.frame_labelling.trainer import PositionCollator, best_penalty, log_probabilities, smoothed_scores
 from longspan.tasks.frame_labelling.windows import LABELS, recordings
@@ -22,6 +23,10 @@ class Mfcc(FeatureCounts[FrameScores]):
 
     With `model.wide`, models contain it (`longspan.models.wide.linear.FramePart`).
     """
+
+    def fit(self, recipe: Recipe) -> Fitted[FrameScores]:
+        # Samples have no cepstrum.
+        return super().fit(replace(recipe, data=replace(recipe.data, features="mel")))
 
     @torch.no_grad()
     def examples(self, part: LinearPart, prepared: Prepared, split: str) -> tuple[Tensor, Tensor]:

@@ -72,7 +72,8 @@ class RecordingData(SourceData):
     filter: float = option(
         0.0,
         "augmentation: largest gain or loss of low, middle and high frequencies, in decibels, as by other voices, "
-        'rooms and microphones (Nam et al. 2022). It has no effect on whole recordings with `normalise="bands"`.',
+        "rooms and microphones (Nam et al. 2022). It has no effect on samples, nor on whole recordings with "
+        '`normalise="bands"`.',
         Range(0, below=1e6),
     )
     mask_times: float = option(
@@ -82,17 +83,13 @@ class RecordingData(SourceData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("warp", "filter"):
-            if self.features == "samples" and getattr(self, name):
-                raise UserError(
-                    f"data.{name} is for data.features=mel, got data.features=samples; leave one of them out."
-                )
+        if self.features == "samples" and self.warp:
+            raise UserError("data.warp is for data.features=mel, got data.features=samples; leave one of them out.")
 
     @property
     def augmentation(self) -> "Augmentation":
         """Changes of recordings in training."""
         from longspan.data.signals.augmentation import Augmentation
 
-        return Augmentation(
-            self.speed, self.warp, self.shift, self.noise, self.filter, self.mask_times, self.mask_bands
-        )
+        gains = self.filter if self.features == "mel" else 0.0
+        return Augmentation(self.speed, self.warp, self.shift, self.noise, gains, self.mask_times, self.mask_bands)

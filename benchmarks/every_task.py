@@ -4,7 +4,8 @@
 
 DATA has a folder for each data set, as its publishers pack it; `tables` in it is made by the commands that `--list`
 prints. Each row is a comparison of a recipe as it is, seed 0, with its baselines; MINUTES is a limit of each training.
-OUT keeps the comparisons: a row that is there is not repeated. All scores are of the test split.
+OUT keeps the comparisons: a row that is there is not repeated. Scores are of the test split, where there is one; of
+Shakespeare, the last tenth is for validation.
 """
 
 import argparse
@@ -101,10 +102,11 @@ def measure(row: Row, data: Path, folder: Path, minutes: float) -> dict[str, Any
     (run,) = found.runs
     if run.error:
         raise RuntimeError(run.error)
-    scores, parts = run.scores["test"], run.parts.get("test")
+    split = "test" if "test" in run.scores else "validation"
+    scores, parts = run.scores[split], run.parts.get(split)
     score = parts.score if parts else scores.headline()
     sign = 1 if scores.higher_is_better(score) else -1
-    simple = {one.baseline: getattr(one.scores["test"], score) for one in found.baselines if not one.error}
+    simple = {one.baseline: getattr(one.scores[split], score) for one in found.baselines if not one.error}
     best = max(simple, key=lambda name: sign * simple[name])
     return {
         "score": score,

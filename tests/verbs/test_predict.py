@@ -22,6 +22,7 @@ from longspan.data.sources.formats.rows import Row, read_rows
 from longspan.errors import UserError
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
+from longspan.results.predictions import NumberPrediction
 from longspan.tasks.base import engine
 from longspan.tasks.base.classes import ClassPrediction, classification_scores
 from longspan.tasks.document_classification.options import ClassificationData
@@ -469,3 +470,26 @@ def test_files_that_cannot_be_written(run_dir, tmp_path, monkeypatch, capsys, ar
     assert code == 2
     assert re.search(told, said)
     assert [path.name for path in tmp_path.iterdir()] == ["films.csv"]
+
+
+def test_labels_below_a_probability_are_left_out(run, run_dir, tmp_path, capsys):
+    documents = rows("good film", "film film", None)
+    sure, unsure, bad = predict(run, documents, min_probability=0.999)
+    shares = [one.probabilities for one in predict(run, documents)]
+    assert (sure.label, unsure.label, bad.label) == ("yes", None, None)
+    assert max(shares[1].values()) < 0.999 < max(shares[0].values())
+    assert unsure.to_dict() == {"where": "row 2", "probabilities": shares[1]}
+    assert (
+        "1 of 3 examples have no label, as the probability of the likeliest is below 0.999" in capsys.readouterr().err
+    )
+    (tmp_path / "films.txt").write_text("film film", encoding="utf-8")
+    assert cli.main(["predict", str(run_dir), str(tmp_path / "films.txt"), "--min-probability", "0.999"]) == 0
+    assert "label" not in json.loads(capsys.readouterr().out)
+    assert cli.main(["predict", str(run_dir), str(tmp_path / "films.txt"), "--min-probability", "80"]) == 2
+    assert "expected --min-probability from 0 to 1, got 80" in capsys.readouterr().err
+
+
+def test_a_least_probability_needs_classes(run, monkeypatch):
+    monkeypatch.setattr(type(run.task), "prediction", NumberPrediction)
+    with pytest.raises(UserError, match=r"with a task that has one class per example, got .* NumberPrediction"):
+        predict(run, rows("good"), min_probability=0.5)

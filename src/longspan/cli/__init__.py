@@ -225,6 +225,10 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     told = "file to write instead of printing, in the format of its ending"
     verb.add_argument("--output", metavar="FILE", type=Path, help=told)
     verb.add_argument("--overwrite", action="store_true", help="replace the file")
+    told = (
+        "leave the label out where its probability is lower; `evaluate` says for how many, and how right the rest are"
+    )
+    verb.add_argument("--min-probability", metavar="P", type=float, default=0.0, help=told)
     add_flags(verb, ReadingOptions)
     if used in ("", "predict"):
         flags.add_of_tasks(verb, {task: tasks.prediction_options(task) for task in tasks.names()})
@@ -452,7 +456,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
 
     run = opened(args.run, getattr(args, "checkpoint", None)) if is_export(args.run) else _loaded(args)
     known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
-    known |= {"format", "output", "overwrite", *names(ReadingOptions)}
+    known |= {"format", "output", "overwrite", "min_probability", *names(ReadingOptions)}
     given = {name: value for name, value in vars(args).items() if name in known}
     overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
     files = [word for word in args.files if word not in overrides]

@@ -99,6 +99,7 @@ class Program:
 
     Attributes:
         data: How texts are read.
+        prediction: Class of its predictions.
 
     Raises:
         UserError: The folder is damaged, or its program alone does not answer as the run does.
@@ -107,6 +108,7 @@ class Program:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         self._answers = self._described()
+        self.prediction = KINDS[self._answers.problem_type]
         with _damaged(self.folder):
             self.data = make(DataConfig, self._answers.data, "data")
         self._encode = self._tokenizer()

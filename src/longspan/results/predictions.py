@@ -1,5 +1,6 @@
 """Predictions with one answer for each example: a class, labels or a number, whatever computed the outputs."""
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -21,6 +22,11 @@ class ClassPrediction(Prediction):
         """Prediction of the first of the likeliest labels."""
         shares = dict(zip(labels, probabilities, strict=True))
         return cls(where, None, max(shares, key=lambda name: shares[name]), shares)
+
+    def sure(self, least: float) -> Self:
+        """This prediction, without a label if the probability of the likeliest is below `least`."""
+        unsure = self.probabilities is not None and max(self.probabilities.values()) < least
+        return dataclasses.replace(self, label=None) if unsure else self
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from longspan.machine.printing import json_text, note, printable_lines
 from longspan.programs.predicting import Program, is_export
 from longspan.results import Prediction, tables
 from longspan.results.outputs import check_file, new_file
+from longspan.results.predictions import ClassPrediction
 from longspan.results.tables import PredictionStream, index_of
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def predict(
     delimiter: str | None = None,
     header: bool | None = None,
     stdin: BinaryIO | None = None,
+    min_probability: float = 0.0,
     checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
     **options: Any,
@@ -56,6 +58,8 @@ def predict(
         delimiter: Separator of the fields of csv and tsv files.
         header: Whether their first row has the names of the columns.
         stdin: Standard input as bytes, for "-".
+        min_probability: Least probability of a label. Below it, an example has probabilities alone. Only for tasks with
+            one class per example.
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
         options: The task's prediction options, such as `beams` of translation.
@@ -75,10 +79,12 @@ def predict(
     if isinstance(loaded, Program):
         program = loaded.reading(overrides, chosen)
         rows = _rows(source, program.inputs_in_memory, program.inputs_of, program.data, stdin)
-        return PredictionStream(_noting_truncation(program.data, program.predict(rows)), index_of(source))
+        found = _noting_truncation(program.data, program.predict(rows))
+        return PredictionStream(_sure(found, program.prediction, min_probability), index_of(source))
     data = dataclasses.replace(loaded.recipe.data, **chosen)
     predictions = loaded.task.predict(loaded, rows_of_source(loaded, source, data, stdin))
-    return PredictionStream(_noting_truncation(loaded.recipe.data, predictions), index_of(source))
+    found = _noting_truncation(loaded.recipe.data, predictions)
+    return PredictionStream(_sure(found, loaded.task.prediction, min_probability), index_of(source))
 
 
 def opened(
@@ -199,6 +205,36 @@ def _of_iterator(given: Iterator[Any], read: Callable[[Any, Any], Iterator[Row]]
     yield from given if first and isinstance(first[0], Row) else read(given, data)
 
 
+def _sure(predictions: Iterator[Prediction], kind: type[Prediction], least: float) -> Iterator[Prediction]:
+    """Return predictions without labels whose probability is below `least`.
+
+    Raises:
+        UserError: It is no probability, or predictions have none for each class.
+    """
+    if not 0 <= least <= 1:
+        raise UserError(f"expected min_probability from 0 to 1, got {least}; choose another.")
+    if not least:
+        return predictions
+    if not issubclass(kind, ClassPrediction):
+        raise UserError(
+            "expected min_probability with a task that has one class per example, got another one, with a "
+            f"{kind.__name__} for each; leave it out."
+        )
+    return _noting_unsure(predictions, least)
+
+
+def _noting_unsure(predictions: Iterator[Prediction], least: float) -> Iterator[Prediction]:
+    unsure = total = 0
+    for prediction in predictions:
+        assert isinstance(prediction, ClassPrediction)
+        found = prediction.sure(least)
+        total += 1
+        unsure += found is not prediction
+        yield found
+    if unsure:
+        note(f"{unsure:,} of {total:,} examples have no label, as the probability of the likeliest is below {least:g}")
+
+
 def _noting_truncation(data: Any, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
     """Yield predictions, and say at the end of how many documents not all tokens were read."""
     cut = total = 0
@@ -317,7 +353,7 @@ def _json_line(prediction: Prediction) -> str:
 
 def _with_flags(message: str) -> str:
     """Return a message with flags of the command line instead of recipe keys."""
-    message = message.replace("data.header=false", "--no-header")
+    message = message.replace("data.header=false", "--no-header").replace("min_probability", "--min-probability")
     return re.sub(
         r"data\.(text_column|encoding|delimiter)(=?)",
         lambda found: f"--{found[1].replace('_', '-')}{' ' if found[2] else ''}",

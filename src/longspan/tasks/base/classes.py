@@ -281,16 +281,26 @@ def evaluation_report(task: Task, evaluation: Evaluation[ClassificationScores]) 
     classes = (
         [name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_class.items()
     )
-    bins = (
+    bins = [
         [f"{row['from']:.2f} to {row['to']:.2f}", count(row["count"]), share(row["confidence"]), share(row["accuracy"])]
         for row in scores.reliability
-    )
+    ]
+    for place, cells in enumerate(bins):
+        # Those that `predict --min-probability` would label.
+        surer = scores.reliability[place:]
+        known = sum(row["count"] for row in surer)
+        cells += [
+            share(known / sum(row["count"] for row in scores.reliability)),
+            share(sum(row["count"] * row["accuracy"] for row in surer) / known),
+        ]
     parts = [
         task.data_table({split: evaluation.details["truncation"]}),
         f"padding: {evaluation.details['padding_fraction']:.1%} of the computed positions",
         scores_table({split: scores}),
         table(["class", "precision", "recall", "F1", "support"], classes),
-        table(["confidence", "documents", "mean confidence", "accuracy"], bins),
+        table(
+            ["confidence", "documents", "mean confidence", "accuracy", "this sure or more", "accuracy of those"], bins
+        ),
         f"written to {evaluation.folder}",
     ]
     return "\n\n".join(parts)

@@ -10,8 +10,17 @@ import pytest
 from datasets import Dataset
 
 import longspan
-from longspan.results.tables import Predictions
+from longspan.results.outputs import new_file
+from longspan.results.tables import FORMATS, PRINTED, Predictions, write_table
 
+TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
+    "csv": pd.read_csv,
+    "tsv": lambda path: pd.read_csv(path, sep="\t"),
+    "jsonl": lambda path: pd.read_json(path, lines=True),
+    "parquet": pd.read_parquet,
+    "xlsx": pd.read_excel,
+}
+assert TABLES.keys() == {*FORMATS}
 SMALL = {"dim": 8, "heads": 2, "depth": 1, "num_train_epochs": 1, "per_device_train_batch_size": 4}
 SOON = {"vocab_size": 300, "min_steps": 0, "max_minutes": 0}
 TEXTS = [f"word{n % 7} word{n % 5} some text {n}. More words follow here {n % 3}." for n in range(40)]
@@ -71,5 +80,12 @@ def test_data_in_memory(recipe: str, tmp_path: Path) -> None:
     assert found
     assert {one.error for one in found} == {None}
     assert found[0].where.startswith("row 1 of the ")
+    bad = type(found[0])("row 0", "no text")
+    for kind, read in TABLES.items():
+        path = tmp_path / f"found.{kind}"
+        with new_file(path, binary=kind not in PRINTED) as file:
+            write_table([bad, *found], kind, file)
+        assert read(path)["where"].tolist() == ["row 0", *(one.where for one in found)]
+    assert len(found.to_pandas()) == len(found)
     assert run.evaluate(make()).data.startswith("the ")
     assert longspan.load(run.folder).scores == run.scores

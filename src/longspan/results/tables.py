@@ -47,7 +47,7 @@ class _Tabular(Iterable[Prediction]):
         return [one.to_dict() for one in self]
 
     def to_pandas(self) -> Any:
-        """A DataFrame with a row for each input: with the index of the DataFrame that was read, if it was one.
+        """A DataFrame with a row for each input. It has the index of the DataFrame that was read, if each row was one.
 
         Its columns are the fields of predictions, `probabilities.NAME` for each class, and at the end the numbers of
         tokens and `error`.
@@ -55,7 +55,9 @@ class _Tabular(Iterable[Prediction]):
         import pandas as pd
 
         columns, rows = _as_table(self)
-        return pd.DataFrame(list(rows), columns=columns, index=self.rows)
+        found = pd.DataFrame(list(rows), columns=columns)
+        # Impressions of recommendation have several rows.
+        return found.set_axis(self.rows) if self.rows is not None and len(self.rows) == len(found) else found
 
 
 class Predictions(list[Prediction], _Tabular):

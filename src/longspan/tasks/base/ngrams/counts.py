@@ -109,7 +109,7 @@ def _latent(recipe: Recipe, prepared: Prepared, tokens: Sequence[str]) -> Latent
         texts += token_arrays(tokenize_documents(split, tokenizer, own, f"Tokenising {name} without labels"))
     for name in ("train", *(("test",) if data.unlabelled_test else ())):
         texts += [np.asarray(ids) for ids in prepared.splits[name].with_format("numpy")["input_ids"][:]]
-    found = Latent.of(texts, np.array([any(map(str.isalnum, token)) for token in tokens]), LATENT[-1].directions)
+    found = Latent.of(texts, np.array([any(map(str.isalnum, token)) for token in tokens]), LATENT.directions)
     return found if found.directions.size else None
 
 

@@ -136,7 +136,7 @@ def fit_wide(
         numbers[used] = np.arange(len(used))
         counted = replace(counted, latent=latent.among(known[there], numbers[placed[there]], len(used)))
     vectors = (*TFIDF, TFIDF_PAIRS) if few(documents) else TFIDF
-    vectors = vectors if latent is None else (*vectors, *LATENT)
+    vectors = vectors if latent is None else (*vectors, LATENT)
     vectors = vectors if wide.spelling is None else (*vectors, TFIDF_SPELLED)
     spelled = [] if wide.spelling is None else [(SPELLED,)]
     groups: list[Sequence[Kind]] = [BAYES, vectors, *spelled] if counted.bayes else [vectors]

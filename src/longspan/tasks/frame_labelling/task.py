@@ -33,7 +33,7 @@ from longspan.tasks.base.examples import Facts, ProcessedTask
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.frame_labelling import baselines
-from longspan.tasks.frame_labelling.baselines.mfcc import Mfcc
+from longspan.tasks.frame_labelling.baselines.cepstra import Cepstra
 from longspan.tasks.frame_labelling.options import FrameData, PredictionOptions
 from longspan.tasks.frame_labelling.prediction import FramesPrediction, Segmenter, frame_case
 from longspan.tasks.frame_labelling.processor import Counted, FrameProcessor
@@ -248,7 +248,7 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData, FrameProcessor]):
         return baselines_in(baselines)
 
     def counts(self) -> type[Counts[FrameScores]]:
-        return Mfcc
+        return Cepstra
 
     def evaluation_report(self, evaluation: Evaluation[FrameScores]) -> str:
         scores, split, details = evaluation.scores, evaluation.split, evaluation.details

@@ -1,62 +1,94 @@
 """Cepstral coefficients of a frame and its neighbours: `Mfcc`."""
 
-import math
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from longspan.models.wide.linear import FramePart, LinearPart
-from longspan.tasks.base.linear import FeatureCounts
-from longspan.tasks.base.task import Fitted, Prepared, Recipe
+from longspan.tasks.base.classes import labels
+from longspan.tasks.base.examples import ProcessedTask
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
+from longspan.tasks.frame_labelling.processor import FrameProcessor, classes_at
 from longspan.tasks.frame_labelling.scores import FrameScores
-from longspan.tasks.frame_labelling.trainer import PositionCollator, best_penalty, log_probabilities, smoothed_scores
-from longspan.tasks.frame_labelling.windows import LABELS, recordings
+from longspan.tasks.frame_labelling.trainer import Scored, best_penalty, smoothed_scores
 
-#: Training positions at most, evenly spread, and windows whose features are computed at once.
-MOST, _WINDOWS = 50_000, 8
+#: Coefficients of each frame, the first of which is its level.
+COEFFICIENTS = 20
+#: Neighbours of a frame that are read with it, in frames.
+OFFSETS = (-12, -9, -6, -3, 0, 3, 6, 9, 12)
+#: Inverse weights of the squared norm that validation chooses from.
+STRENGTHS = (0.01, 1.0)
+#: Training frames at most, drawn at random.
+MOST = 50_000
 
 
-class Mfcc(FeatureCounts[FrameScores]):
-    """Cepstral coefficients of a frame and eight neighbours with logistic regression, smoothed like a model.
+class Mfcc(Baseline[FrameScores]):
+    """Cepstral coefficients of a frame and eight neighbours with logistic regression, smoothed like a model."""
 
-    With `model.wide`, models contain it (`longspan.models.wide.linear.FramePart`).
-    """
+    packages: ClassVar[tuple[str, ...]] = ("sklearn", "scipy")
 
     def fit(self, recipe: Recipe) -> Fitted[FrameScores]:
-        # Samples have no cepstrum.
-        return super().fit(replace(recipe, data=replace(recipe.data, features="mel")))
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.preprocessing import StandardScaler
 
-    @torch.no_grad()
-    def examples(self, part: LinearPart, prepared: Prepared, split: str) -> tuple[Tensor, Tensor]:
-        assert isinstance(part, FramePart)
-        streams = {**prepared.processor.streams, **LABELS}
-        examples = prepared.splits[split]
-        collate, rows = PositionCollator(streams, part.stride), examples.select_columns(list(streams))
-        sizes = [-(-length // part.stride) for length in examples["length"][:]]
-        every = math.ceil(sum(sizes) / MOST) if split == "train" else 1
-        features, labels = [], []
-        for start in range(0, len(sizes), _WINDOWS):
-            some = sizes[start : start + _WINDOWS]
-            batch = rows.with_format("numpy").select(range(start, start + len(some)))
-            read = collate(list(batch))
-            classes, mask = read.pop("labels"), read.pop("attention_mask", None)
-            found = part.features(None if mask is None else mask.bool(), None, **read)
-            real = torch.arange(found.shape[1]) < torch.tensor(some).unsqueeze(1)
-            features.append(found[real][::every])
-            labels.append(classes[real][::every])
-        return torch.cat(features), torch.cat(labels)
-
-    def scored(
-        self, part: LinearPart, prepared: Prepared, logits: Mapping[str, Tensor]
-    ) -> tuple[dict[str, FrameScores], dict[str, object]]:
-        assert isinstance(part, FramePart)
-        names, stride = list(prepared.config["id2label"].values()), part.stride
+        task, data = recipe.task, replace(recipe.data, features="mel")
+        assert isinstance(task, ProcessedTask)
+        splits = task.load(data).splits
+        check_validation(splits)
+        config = task.configure({}, task.head(splits["train"], data))
+        processor, names = FrameProcessor.learned(splits["train"], data), labels(config)
+        assert isinstance(processor, FrameProcessor)
+        numbers = {name: number for number, name in enumerate(names)}
+        rows = {name: [_of_row(row, processor, numbers) for row in split] for name, split in splits.items()}
+        random = np.random.default_rng(recipe.training["seed"])
+        classes = np.concatenate([one for _, one in rows["train"]])
+        inputs = np.concatenate([coefficients for coefficients, _ in rows["train"]])
+        chosen = np.sort(random.permutation(len(classes))[:MOST])
+        scaler = StandardScaler().fit(inputs[chosen])
+        best: tuple[tuple[float, float], Any, float, float] | None = None
+        for strength in STRENGTHS:
+            model = LogisticRegression(C=strength, max_iter=300, random_state=recipe.training["seed"])
+            model.fit(scaler.transform(inputs[chosen]), classes[chosen])
+            scored = [_scored(model, scaler, row, len(names)) for row in rows["validation"]]
+            penalty, scores = best_penalty(scored, names, 1)
+            rank = (scores.accuracy, -scores.segment_error)
+            if best is None or rank > best[0]:
+                best = rank, model, strength, penalty
+        assert best is not None
+        _, model, strength, penalty = best
         found = {
-            name: list(recordings(prepared.splits[name], log_probabilities(each), stride))
-            for name, each in logits.items()
+            name: smoothed_scores((_scored(model, scaler, row, len(names)) for row in some), [penalty], names, 1)[0]
+            for name, some in rows.items()
+            if name != "train"
         }
-        penalty, _ = best_penalty(found["validation"], names, stride)
-        scores = {name: smoothed_scores(each, [penalty], names, stride)[0] for name, each in found.items()}
-        return scores, {"switch_penalty": penalty}
+        size = len(names) * (COEFFICIENTS * len(OFFSETS) + 1)
+        return Fitted(found, {"C": strength, "penalty": penalty}, size)
+
+
+def _of_row(row: dict[str, Any], processor: FrameProcessor, numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the inputs of a recording's frames, (t, offsets * coefficients), and their classes, (t,)."""
+    frames = processor.frames(row["recording"], row["segments"])
+    times = np.arange(len(frames)) * processor.hop + processor.middle
+    return with_neighbours(frames), classes_at(times, row["segments"], numbers)
+
+
+def with_neighbours(frames: np.ndarray) -> np.ndarray:
+    """Return the coefficients of frames (t, bands) and their neighbours, (t, offsets * coefficients) float32.
+
+    Coefficients have mean 0 in a recording. Before its beginning is its first frame, after its end its last one.
+    """
+    from scipy.fft import dct
+
+    coefficients = dct(frames, axis=1, norm="ortho")[:, :COEFFICIENTS].astype(np.float32)
+    coefficients -= coefficients.mean(0)
+    places = np.arange(len(frames))[:, None] + np.array(OFFSETS)
+    return coefficients[places.clip(0, len(frames) - 1)].reshape(len(frames), -1)
+
+
+def _scored(model: Any, scaler: Any, row: tuple[np.ndarray, np.ndarray], classes: int) -> Scored:
+    """Return the classes of a recording's frames, and the log-probabilities of all classes."""
+    inputs, right = row
+    scores = np.full((len(right), classes), -np.inf)
+    # A label may be too short for any frame to have it.
+    scores[:, model.classes_] = model.predict_log_proba(scaler.transform(inputs))
+    return right, scores.astype(np.float32)

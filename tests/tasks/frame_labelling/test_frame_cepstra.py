@@ -61,7 +61,7 @@ def test_parts_are_reported_and_saved(tmp_path: Path) -> None:
     assert values["both"] == pytest.approx(run.scores["validation"].accuracy)
     scored = evaluate(tmp_path / "run", split="validation")
     assert scored.details["parts"]["values"] == values
-    alone = compare("frames", ["additive"], 1, given, tmp_path / "all", baselines=["mfcc"]).baselines[0]
+    alone = compare("frames", ["additive"], 1, given, tmp_path / "all", baselines=["cepstra"]).baselines[0]
     assert alone.scores["validation"].accuracy > 0.8
     (found,) = run.predict([recording(random)[0]])
     assert found.segments

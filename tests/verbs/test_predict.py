@@ -456,6 +456,7 @@ def test_a_file_keeps_what_was_predicted_before_an_error(run_dir, tmp_path, caps
         (["--output", "nowhere/found.csv"], "expected a folder at 'nowhere' to write 'found.csv' to, got none"),
         (["--format", "parquet"], "expected --output FILE with --format parquet, which is not text"),
         (["--format", "csw"], r"--format .*csv"),
+        (["missing.csv", "--output", "found.csv"], r"there is no file or folder 'missing\.csv'"),
         (["--json", "--format", "csv"], r"--json or --format csv, got both"),
         (
             ["--format", "tsv", "--output", "found.csv"],

@@ -304,8 +304,10 @@ def print_predictions(
                 undecoded += (prediction.error or "").startswith("broken ")
                 yield prediction
         except UserError as error:
-            # What was read before is written.
             stopped = UserError(_with_flags(str(error)))
+            if not total:
+                raise stopped from None
+            # What was read before is written.
 
     binary = format in tables.FORMATS and format not in tables.PRINTED
     with contextlib.nullcontext(out) if output is None else new_file(output, binary=binary) as file:

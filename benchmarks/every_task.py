@@ -23,8 +23,7 @@ from longspan import recipes
 TABLES = """
 python benchmarks/passages_and_stars.py DATA/books/train DATA/aclImdb DATA/tables
 python benchmarks/spoken_digits.py DATA/fsdd/recordings DATA/tables
-python benchmarks/cifar.py DATA/cifar10 DATA/tables
-python benchmarks/node_graphs.py DATA/tables --seed 0
+python benchmarks/digit_pictures.py DATA/tables/digits --count 2000
 """
 
 
@@ -86,6 +85,12 @@ ROWS = {
     "spoken digits, jackson to george": Row("audio", _splits("jackson_to_george", "csv"), "cepstra,mfcc,cnn"),
     "citations, Cora": Row("nodes", "data.path={}/planetoid/cora.npz", "logistic,sgc,label_propagation,linear"),
     "citations, Citeseer": Row("nodes", "data.path={}/planetoid/citeseer.npz", "logistic,sgc,label_propagation,linear"),
+    "excerpts of 20 books, 800": Row(
+        "classify",
+        "data.train={}/tables/excerpts_train.jsonl data.test={}/tables/excerpts_test.jsonl",
+        "tfidf,nb",
+    ),
+    "pictures of digits, 2,000": Row("images", "data.path={}/tables/digits", "cnn,hog,pixels"),
 }
 
 

@@ -76,7 +76,6 @@ ROWS = {
         "{}/multi30k/val.de.gz data.test={}/multi30k/test_2016_flickr.en.gz,{}/multi30k/test_2016_flickr.de.gz",
         "memory,dictionary,copy",
     ),
-    "summaries of meetings": Row("summarisation", "data.path={}/qmsum", "bm25,lead,memory"),
     "evidence in meetings": Row("evidence", "data.path={}/qmsum", "bm25,bm25_smoothed,tfidf"),
     "clicks on news": Row("news", "data.path={}/dkn_bing_news", "popular,recent,tfidf,counts"),
     "spoken digits, two speakers": Row("audio", _splits("two", "csv"), "cepstra,mfcc,cnn"),

@@ -53,10 +53,13 @@ def test_gains_change_smoothly_with_the_band_and_not_with_time() -> None:
     assert Augmentation().filtered(frames, np.random.default_rng(0)) is frames
 
 
-def test_samples_have_no_bands() -> None:
+def test_samples_have_no_bands(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match=r"data\.warp is for data\.features=mel"):
         RecordingData(features="samples", warp=0.5)
-    assert not RecordingData(features="samples", filter=8.0).augmentation
+    samples = RecordingData(features="samples", filter=8.0, sample_rate=8000)
+    assert not samples.augmentation
+    RecordingProcessor.learned(Dataset.from_dict({"recording": []}), samples)
+    assert "data.filter=8 has no effect on samples" in capsys.readouterr().err
 
 
 def test_factors_are_as_often_above_one_as_below() -> None:

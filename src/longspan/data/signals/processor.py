@@ -17,6 +17,7 @@ from longspan.data.processor import Encoded, Places, Processor, Unreadable
 from longspan.data.signals.augmentation import Augmentation, faster
 from longspan.data.signals.decoding import rate_of, samples
 from longspan.data.signals.options import RecordingData
+from longspan.machine.printing import note
 from longspan.models.hub.feature_extraction import RATES, LongspanFeatureExtractor
 from longspan.options import REQUIRED, option, same_as
 
@@ -71,6 +72,8 @@ class RecordingProcessor(Processor):
 
     @classmethod
     def learned(cls, training: Dataset, data: RecordingData) -> "RecordingProcessor":
+        if data.filter and data.features == "samples":
+            note(f"data.filter={data.filter:g} has no effect on samples (data.features=samples)")
         return cls(data.sample_rate or usual_rate(training["recording"]), *(getattr(data, name) for name in _SETTINGS))
 
     def encode(self, rows: Mapping[str, Sequence[Any]], data: RecordingData) -> list[Encoded]:

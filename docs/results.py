@@ -21,6 +21,7 @@ SECTIONS, PAGES = ROOT / "benchmarks" / "results", ROOT / "docs" / "results"
 RESULTS, LOG = ROOT / "RESULTS.md", ROOT / "LOG.md"
 #: Title and contents of the page of each area, in the order of RESULTS.md.
 AREAS = {
+    "every-task": ("Every task", "counts, network, both and a simpler model"),
     "documents": ("Document classification", "film reviews, genres, authors, few labels, pretraining on masked words"),
     "tagging": ("Token classification", "parts of speech, named entities, chunks"),
     "question-answering": ("Question answering", "evidence in meetings, facts in long documents"),

@@ -34,7 +34,7 @@ def outputs_and_gradients(mixer: torch.nn.Module, x: Tensor, mask: Tensor | None
 )
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, name: str, causal: bool, masked: bool) -> None:
     # Compiled loops and kernels cut nothing.
-    monkeypatch.setattr(linear, "_by_kernels", lambda *_: False)
+    monkeypatch.setattr(linear, "has_loops", lambda *_: False)
     mixer = mixers.build(name, 16, **({"causal": True} if causal else {})).double()
     x = torch.randn(3, 131, 16, dtype=torch.float64)
     mask = torch.rand(3, 131) < torch.tensor([[0.8], [0.1], [0.0]]) if masked else None

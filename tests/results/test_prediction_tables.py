@@ -133,3 +133,11 @@ def test_a_data_frame_keeps_its_index() -> None:
     assert (found["number"]["x"], found["error"]["y"]) == (1.0, "no text")
     assert index_of(["a", "b"]) is None
     assert Predictions(rows, index_of(["a", "b"])).to_pandas().index.tolist() == [0, 1]
+
+
+def test_types_that_change_after_the_first_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_GROUP", 1)
+    rows = [NumberPrediction("row 1", None, None), NumberPrediction("row 2", None, 1.5)]
+    with pytest.raises(UserError, match="values of one type in each column of Parquet"):
+        write(rows, tmp_path / "found.parquet")
+    assert not (tmp_path / "found.parquet").exists()

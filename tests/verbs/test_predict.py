@@ -27,6 +27,8 @@ from longspan.tasks.base import engine
 from longspan.tasks.base.classes import ClassPrediction, classification_scores
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.task import DocumentClassification
+from longspan.verbs import predict as predicting
+from longspan.verbs.predict import print_predictions
 from longspan.verbs.runs import load_run
 
 
@@ -458,6 +460,7 @@ def test_a_file_keeps_what_was_predicted_before_an_error(run_dir, tmp_path, caps
         (["--format", "csw"], r"--format .*csv"),
         (["missing.csv", "--output", "found.csv"], r"there is no file or folder 'missing\.csv'"),
         (["--json", "--format", "csv"], r"--json or --format csv, got both"),
+        (["--json", "--output", "found.csv"], r"ends in \.json with --format json, got 'found\.csv'"),
         (
             ["--format", "tsv", "--output", "found.csv"],
             r"ends in \.tsv with --format tsv, got 'found\.csv'",
@@ -494,3 +497,19 @@ def test_a_least_probability_needs_classes(run, monkeypatch):
     monkeypatch.setattr(type(run.task), "prediction", NumberPrediction)
     with pytest.raises(UserError, match=r"with a task that has one class per example, got .* NumberPrediction"):
         predict(run, rows("good"), min_probability=0.5)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl"])
+def test_tables_on_a_terminal_do_not_control_it(run_dir, monkeypatch, kind):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    label = "\x1b]0;owned\x07"
+    monkeypatch.setattr(
+        predicting, "predict", lambda *_, **__: iter([ClassPrediction("row 1", None, label, {label: 1.0})])
+    )
+    out = Terminal()
+    print_predictions(run_dir, ["-"], out, stdin=io.BytesIO(), format=kind)
+    assert not {"\x1b", "\x07"} & set(out.getvalue())
+    assert "owned" in out.getvalue()

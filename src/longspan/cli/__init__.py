@@ -225,9 +225,7 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     told = "file to write instead of printing, in the format of its ending"
     verb.add_argument("--output", metavar="FILE", type=Path, help=told)
     verb.add_argument("--overwrite", action="store_true", help="replace the file")
-    told = (
-        "leave the label out where its probability is lower; `evaluate` says for how many, and how right the rest are"
-    )
+    told = "least probability of a label, others are left out; `evaluate` prints how many reach it, and their accuracy"
     verb.add_argument("--min-probability", metavar="P", type=float, default=0.0, help=told)
     add_flags(verb, ReadingOptions)
     if used in ("", "predict"):
@@ -463,6 +461,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
     given["overrides"] = overrides
     if args.json and args.format not in ("", "json", "jsonl"):
         raise UserError(f"expected --json or --format {args.format}, got both; leave one out.")
+    given["format"] = args.format or ("json" if args.json else "")
     print_predictions(run, files or ["-"], out, stdin=sys.stdin.buffer, **given)
 
 

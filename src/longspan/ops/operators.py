@@ -51,9 +51,9 @@ def replace_kernels(folder: str, kernel: str, error: Exception, package: str = "
         package: Name of the package that it is from, if it is not ours.
     """
     _failed.add(folder)
-    versions = [f"{package} {importlib.metadata.version(package)}"] if package else []
+    versions = [f"{package} {_version(package)}"] if package else []
     if TRITON:
-        versions.append(f"Triton {importlib.metadata.version('triton')}")
+        versions.append(f"Triton {_version('triton')}")
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     warnings.warn(
         f"the kernel '{kernel}' does not run with {' and '.join(versions)} ({reason}): slower plain operations replace "
@@ -62,6 +62,14 @@ def replace_kernels(folder: str, kernel: str, error: Exception, package: str = "
         RuntimeWarning,
         stacklevel=3,
     )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        # Builds of others have other names.
+        return "of an unknown version"
 
 
 def operator(

@@ -50,7 +50,7 @@ KINDS: dict[str, type[Prediction]] = {
 
 @dataclass(frozen=True)
 class Answers:
-    """How texts become a program's inputs, and its outputs answers.
+    """Reading of texts as a program's inputs, and of its outputs as answers.
 
     Attributes:
         problem_type: Kind of answers.

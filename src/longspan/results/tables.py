@@ -9,6 +9,7 @@ from typing import IO, Any
 
 from longspan.errors import UserError
 from longspan.machine.imports import require
+from longspan.machine.printing import json_text
 from longspan.results import Prediction, html
 
 #: Formats of tables by name, which is the ending of their files, too. The first three can be printed.
@@ -114,7 +115,7 @@ def write_table(predictions: Iterable[Prediction], kind: str, file: IO[Any]) -> 
         require("xlsxwriter", "tables for Excel", instead="choose another format")
     if kind == "jsonl":
         for prediction in predictions:
-            print(json.dumps(prediction.to_dict(), ensure_ascii=False), file=file, flush=True)
+            print(json_text(prediction.to_dict()), file=file, flush=True)
         return
     columns, rows = _as_table(predictions)
     cells = ({name: _cell(value) for name, value in row.items()} for row in rows)
@@ -169,7 +170,14 @@ def _write_parquet(columns: list[str], rows: Iterator[Row], file: IO[bytes]) -> 
     schema = pa.schema([(name, kinds[name]) for name in columns])
     with parquet.ParquetWriter(file, schema) as writer:
         while first:
-            writer.write_table(pa.Table.from_pylist([dict.fromkeys(columns) | row for row in first], schema))
+            try:
+                group = pa.Table.from_pylist([dict.fromkeys(columns) | row for row in first], schema)
+            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+                raise UserError(
+                    f"expected values of one type in each column of Parquet, got others ({error}); choose the format "
+                    "jsonl."
+                ) from error
+            writer.write_table(group)
             first = list(itertools.islice(rows, _GROUP))
 
 

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from longspan.data.columns.values import described
@@ -312,7 +312,9 @@ def print_predictions(
     binary = format in tables.FORMATS and format not in tables.PRINTED
     with contextlib.nullcontext(out) if output is None else new_file(output, binary=binary) as file:
         if format in tables.FORMATS:
-            tables.write_table(counted(), format, file)
+            # Names and texts of strangers do not control a terminal.
+            shown = SimpleNamespace(write=lambda text: file.write(printable_lines(text)), flush=file.flush)
+            tables.write_table(counted(), format, shown if not binary and file.isatty() else file)
         else:
             for prediction in counted():
                 text = formats[format](prediction)

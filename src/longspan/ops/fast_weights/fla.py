@@ -10,10 +10,12 @@ import importlib.util
 import torch
 from torch import Tensor
 
+from longspan.ops.execution import TRITON
 from longspan.ops.fast_weights.plain import reversed_heads
 from longspan.ops.operators import may_run, replace_kernels
 
-INSTALLED = importlib.util.find_spec("fla") is not None
+# Its kernels are in Triton, too.
+INSTALLED = TRITON and importlib.util.find_spec("fla") is not None
 #: Keys up to this width have kernels.
 WIDEST = 256
 

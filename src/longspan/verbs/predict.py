@@ -313,7 +313,7 @@ def print_predictions(
     with contextlib.nullcontext(out) if output is None else new_file(output, binary=binary) as file:
         if format in tables.FORMATS:
             # Names and texts of strangers do not control a terminal.
-            shown = SimpleNamespace(write=lambda text: file.write(printable_lines(text)), flush=file.flush)
+            shown: Any = SimpleNamespace(write=lambda text: file.write(printable_lines(text)), flush=file.flush)
             tables.write_table(counted(), format, shown if not binary and file.isatty() else file)
         else:
             for prediction in counted():

@@ -124,7 +124,6 @@ def test_mixed_labels_weigh_the_losses_of_both() -> None:
         ({"grid_position": "forier"}, "did you mean 'fourier'"),
         ({"levels": 300}, "levels must be from 2 to 256"),
         ({"levels": 16}, "expected single pixels for levels=16, got patches of 4 x 4"),
-        ({"wide": True}, "wide counts n-grams of tokens"),
     ],
 )
 def test_settings_that_do_not_fit_are_named(settings: dict[str, Any], message: str) -> None:

@@ -81,7 +81,8 @@ def test_it_learns_whether_documents_are_about_the_same(run: TrainedRun) -> None
     # Half of the pairs are; no document says by itself which.
     assert run.scores["test"].accuracy > 0.85
     assert run.details["labels"] == ["different", "same"]
-    found = run.predict([{"first": "w1 purr meow", "second": "whisker w3"}, {"first": "moo", "second": "fetch wag"}])
+    same = {"first": "w1 purr meow whisker", "second": "whisker w3 meow purr"}
+    found = run.predict([same, {"first": "moo", "second": "fetch wag"}])
     assert [one.label for one in found] == ["same", "different"]
     assert all(sum(one.probabilities.values()) == pytest.approx(1) for one in found)
 
@@ -258,7 +259,7 @@ def test_an_encoder_reads_both_documents_once(pairs: Path, tmp_path: Path) -> No
         ("train pairs data.path={folder}/one.csv", "expected a column 'second' in one.csv, got 'first', 'label'"),
         ("train pairs data.path={folder}/same.csv", "expected at least two classes in the training data"),
         ("train pairs data.path={pairs} data.first_column=second", "data.second_column"),
-        ("train pairs data.path={pairs} model.wide=true", "model.wide"),
+        ("train pairs data.path={pairs} model.wide_buckets=8", "model.wide_buckets"),
         ("train pairs data.path={pairs} data.second=x", "data.second_column"),
         ("export {run}", "expected a task whose models read rows of tokens to export one, got 'document_pairs'"),
         ("export {run} --format hub", "got a LongspanForDocumentPairs of the task 'document_pairs'"),

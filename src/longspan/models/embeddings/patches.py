@@ -119,17 +119,11 @@ class PatchEmbeddings(Embeddings):
 
     def _convolved(self, x: Tensor, coordinates: Tensor, mask: Tensor | None) -> Tensor:
         """Outputs of the convolutions for patches (b, t, n) at their places, (b, t, w)."""
-        batch, size = len(x), self.patch
         if mask is None:
             mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        # What stands at padding is not written anywhere.
-        rows, columns = (int(axis.max()) + 1 for axis in coordinates.masked_fill(~mask.unsqueeze(-1), 0).unbind(-1))
-        place = (coordinates[..., 0] * columns + coordinates[..., 1]).masked_fill(~mask, rows * columns)
-        grid = x.new_zeros(batch, rows * columns + 1, x.shape[2])
-        grid = grid.scatter(1, place.unsqueeze(-1).expand_as(x), x)[:, :-1]
-        there = mask.new_zeros(batch, rows * columns + 1).scatter(1, place, True)[:, :-1].view(batch, 1, rows, columns)
-        image = grid.view(batch, rows, columns, size, size, self.colours).permute(0, 5, 1, 3, 2, 4)
-        image = image.reshape(batch, self.colours, rows * size, columns * size)
+        image, place = images_of(x, coordinates, mask, self.patch)
+        rows, columns = image.shape[2] // self.patch, image.shape[3] // self.patch
+        there = mask.new_zeros(len(x), rows * columns + 1).scatter(1, place, True)[:, :-1].view(-1, 1, rows, columns)
         # The norms need no copies of channels that come last.
         image = image.contiguous(memory_format=torch.channels_last)
         whole = bool(there.all())
@@ -146,6 +140,23 @@ class PatchEmbeddings(Embeddings):
         cells = image.flatten(2).mT
         place = place.clamp_max(rows * columns - 1)
         return cells.gather(1, place.unsqueeze(-1).expand(-1, -1, cells.shape[2]))
+
+
+def images_of(
+    patches: Float[Tensor, "b t n"], coordinates: Int[Tensor, "b t 2"], mask: Bool[Tensor, "b t"], size: int
+) -> tuple[Float[Tensor, "b c h w"], Int[Tensor, "b t"]]:
+    """Images that patches, `size` pixels high and wide, are of, 0 where there is none; and the place of each patch.
+
+    Places are numbered row by row; that of padding is the one after the last.
+    """
+    batch, colours = len(patches), patches.shape[2] // size**2
+    # What stands at padding is not written anywhere.
+    rows, columns = (int(axis.max()) + 1 for axis in coordinates.masked_fill(~mask.unsqueeze(-1), 0).unbind(-1))
+    place = (coordinates[..., 0].long() * columns + coordinates[..., 1]).masked_fill(~mask, rows * columns)
+    grid = patches.new_zeros(batch, rows * columns + 1, patches.shape[2])
+    grid = grid.scatter(1, place.unsqueeze(-1).expand_as(patches), patches)[:, :-1]
+    image = grid.view(batch, rows, columns, size, size, colours).permute(0, 5, 1, 3, 2, 4)
+    return image.reshape(batch, colours, rows * size, columns * size), place
 
 
 def _batch_normed(norm: nn.BatchNorm2d, image: Tensor, real: Tensor | None) -> Tensor:

@@ -48,8 +48,9 @@ class ClassificationSettings(HeadSettings):
         False,
         "whether the model adds the logits of a linear model, which is fitted to the training examples first. Of "
         "recordings, it reads means and deviations of cepstral coefficients; of graphs, numbers of types, degrees and "
-        "edges. Of documents, it reads n-grams of 1 to 3 tokens. The rest of the model then reads, with each "
-        "token, how strongly its n-grams indicate each class. The validation split chooses the scale of each part.",
+        "edges; of images, gradients and colours; of pairs of documents, shared tokens. Of documents, it reads n-grams "
+        "of 1 to 3 tokens. The rest of the model then reads, with each token, how strongly its n-grams indicate each "
+        "class. The validation split chooses the scale of each part.",
     )
     wide_buckets: int | None = option(
         None,

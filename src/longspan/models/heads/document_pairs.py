@@ -1,7 +1,6 @@
 """A classifier of pairs of documents: one encoder reads each, and a linear layer compares the two vectors."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from huggingface_hub.dataclasses import strict
@@ -15,19 +14,14 @@ from longspan.models.heads.classification import (
     ClassifierOutput,
     LongspanForSequenceClassification,
 )
+from longspan.models.wide.linear import LinearPart
+from longspan.models.wide.pairs import PairPart
 
 
 @strict
 @dataclass
 class DocumentPairSettings(ClassificationSettings):
-    """Settings of a classifier of pairs of documents: those of a document classifier without the wide part."""
-
-    def check(self, config: Any) -> None:
-        if self.wide:
-            raise UserError(
-                "wide counts the n-grams of one document, got wide=True for pairs of documents; leave it out."
-            )
-        super().check(config)
+    """Settings of a classifier of pairs of documents: those of a document classifier."""
 
 
 class LongspanForDocumentPairs(LongspanForSequenceClassification):
@@ -50,12 +44,19 @@ class LongspanForDocumentPairs(LongspanForSequenceClassification):
     `labels` and losses are those of `LongspanForSequenceClassification`. `hidden_states`, if asked for, are those of
     the first documents, and after them those of the second.
 
+    With `config.head.wide`, the logits of a `PairPart` are added, as `LongspanForSequenceClassification` adds those of
+    its linear model; it reads tokens, not embeddings.
+
     Raises:
-        UserError: for only one document, different numbers of documents, and labels of another shape or type.
+        UserError: for only one document, different numbers of documents, labels of another shape or type, and
+            embeddings instead of tokens with `config.head.wide`.
     """
 
     head_settings = DocumentPairSettings
     vectors = 4
+
+    def _build_wide(self) -> LinearPart:
+        return PairPart(self.config.num_labels)
 
     @can_return_tuple
     def forward(
@@ -80,8 +81,26 @@ class LongspanForDocumentPairs(LongspanForSequenceClassification):
         u, of_first = self.pooled(input_ids, attention_mask, return_dict=True, **first, **read)
         v, of_second = self.pooled(second_ids, second_mask, return_dict=True, **second, **read)
         logits = self.classifier(self.dropout(compared(u, v)))
+        parts = None
+        if self.wide is not None and not self.training:
+            if input_ids is None or second_ids is None:
+                raise UserError(
+                    "expected tokens of both documents for a model with wide=True, which counts shared ones, got "
+                    "embeddings; give input_ids and second_ids."
+                )
+            mask = None if attention_mask is None else attention_mask.bool()
+            wide = self.wide(
+                mask,
+                counts,
+                input_ids=input_ids,
+                second_ids=second_ids,
+                second_mask=second_mask,
+                second_counts=second_counts,
+            )
+            parts = torch.stack([wide, logits.float()], 1)
+            logits = self.wide.combined(wide, logits)
         hidden_states = None if of_first is None or of_second is None else (*of_first, *of_second)
-        return self.classified(logits, labels, num_items_in_batch, hidden_states=hidden_states)
+        return self.classified(logits, labels, num_items_in_batch, hidden_states=hidden_states, parts=parts)
 
 
 def compared(u: Float[Tensor, "b p"], v: Float[Tensor, "b p"]) -> Float[Tensor, "b 4*p"]:

@@ -6,7 +6,6 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
-from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.patches import PatchSettings
 from longspan.models.embeddings.pixels import PixelSettings
@@ -18,17 +17,14 @@ from longspan.models.heads.classification import (
 )
 from longspan.models.parts.losses import Mixed
 from longspan.models.settings import arguments
+from longspan.models.wide.linear import LinearPart
+from longspan.models.wide.pictures import PicturePart
 
 
 @strict
 @dataclass
 class ImageClassificationSettings(ClassificationSettings):
-    """Settings of an image classifier: those of a document classifier without the wide part."""
-
-    def check(self, config: Any) -> None:
-        if self.wide:
-            raise UserError("wide counts n-grams of tokens, which images lack, got wide=True; leave it out.")
-        super().check(config)
+    """Settings of an image classifier: those of a document classifier."""
 
 
 class LongspanForImageClassification(LongspanForSequenceClassification):
@@ -51,6 +47,11 @@ class LongspanForImageClassification(LongspanForSequenceClassification):
     @classmethod
     def configured(cls, **settings: Any) -> LongspanConfig:
         return LongspanConfig(**arguments(settings, (PatchSettings, PixelSettings), cls.head_settings))
+
+    def _build_wide(self) -> LinearPart:
+        embeddings = self.config.embeddings
+        patch = embeddings.patch if isinstance(embeddings, PatchSettings) else 1
+        return PicturePart(patch, embeddings.channels, self.config.num_labels)
 
     @delegate_args("inputs_embeds", "counts", "streams")
     def forward(  # type: ignore[override]

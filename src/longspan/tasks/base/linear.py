@@ -24,8 +24,8 @@ from longspan.training.lengths import Collator, scoring_batches, targets
 PENALTIES = tuple(10.0 ** (-exponent / 2) for exponent in range(2, 15))
 #: Nats that a weaker penalty has to gain on all held-out examples: where these are few, confidence may be chance.
 _STEP = 0.1
-#: Examples whose features are computed at once.
-_ROWS = 64
+#: Examples whose features are computed at once, and their positions, padding included.
+_ROWS, _POSITIONS = 64, 2**17
 #: Weaker penalties that may be worse before the search ends.
 _PATIENCE = 2
 
@@ -124,6 +124,9 @@ def _solve(features: Tensor, labels: Tensor, weight: Tensor, bias: Tensor, penal
 class FeatureCounts(Counts[S], Generic[S]):
     """Logistic regression over the features of the `LinearPart` of a task's models."""
 
+    def learn(self, part: LinearPart, prepared: Prepared) -> None:
+        """Fit what the features depend on to the training split, if anything."""
+
     @abc.abstractmethod
     def examples(self, part: LinearPart, prepared: Prepared, split: str) -> tuple[Tensor, Tensor]:
         """Features of a split, `(n, f)`, and class numbers, `(n,)`, `IGNORED` where there is none."""
@@ -158,6 +161,7 @@ class FeatureCounts(Counts[S], Generic[S]):
             kind = task.model_class(task.configure({**recipe.model, "wide": True, "causal": False}, given)).wide
         part: LinearPart = kind.to_empty(device="cpu")
         part.reset_parameters()
+        self.learn(part, prepared)
         features, labels = {}, {}
         for name in splits:
             features[name], labels[name] = self.examples(part, prepared, name)
@@ -176,7 +180,9 @@ class ClassCounts(FeatureCounts[ClassificationScores]):
         streams = {name: stream for name, stream in streams.items() if name in examples.column_names}
         collate, rows = Collator(streams), examples.select_columns(list(streams)).with_format("numpy")
         found = torch.zeros(len(examples), part.weight.shape[0])
-        for batch in tqdm(scoring_batches(lengths(examples), _ROWS, 0), "Computing features", leave=False, delay=2):
+        for batch in tqdm(
+            scoring_batches(lengths(examples), _ROWS, _POSITIONS), "Computing features", leave=False, delay=2
+        ):
             read = collate([rows[number] for number in batch])
             mask = read.pop("attention_mask", None)
             found[torch.as_tensor(batch)] = part.features(None if mask is None else mask.bool(), None, **read)

@@ -23,8 +23,9 @@ from longspan.report.card import Hub
 from longspan.tasks.base.case import texts_as_one
 from longspan.tasks.base.classes import ClassificationScores, ClassTask, balanced_weights
 from longspan.tasks.base.examples import Facts
-from longspan.tasks.base.task import Baseline, baselines_in
+from longspan.tasks.base.task import Baseline, Counts, baselines_in
 from longspan.tasks.document_pairs import baselines
+from longspan.tasks.document_pairs.baselines.overlap import Overlap
 from longspan.tasks.document_pairs.options import PairData
 
 #: The columns of both documents, as messages call them.
@@ -79,6 +80,7 @@ class DocumentPairs(ClassTask[PairData]):
     processor = DocumentPairProcessor
     embeddings = (TokenSettings, EncoderSettings)
     model_class = LongspanForDocumentPairs
+    unused = ClassTask.unused - {"wide"}
     example = "a document"
     reads = (InputSequence(), InputSequence("second_mask", "second_counts", 1))
     data_hint = (
@@ -101,3 +103,6 @@ class DocumentPairs(ClassTask[PairData]):
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[ClassificationScores]]:
+        return Overlap

@@ -16,8 +16,9 @@ from longspan.report import count
 from longspan.report.card import Hub
 from longspan.tasks.base.classes import ClassificationScores, ClassTask
 from longspan.tasks.base.examples import Facts
-from longspan.tasks.base.task import Baseline, Prepared, Recipe, baselines_in
+from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, baselines_in
 from longspan.tasks.image_classification import baselines
+from longspan.tasks.image_classification.baselines.gradients import Gradients
 from longspan.tasks.image_classification.mirroring import HELD_OUT, TRAIN, mirrored_suit, spread
 from longspan.tasks.image_classification.options import ImageClassificationData
 from longspan.training.lengths import targets
@@ -32,6 +33,7 @@ class ImageClassification(ClassTask[ImageClassificationData]):
     processor = ImageProcessor
     embeddings = (PatchSettings, PixelSettings)
     model_class = LongspanForImageClassification
+    unused = ClassTask.unused - {"wide"}
     augmented_class = AugmentedImages
     example = "an image"
     data_hint = (
@@ -63,6 +65,9 @@ class ImageClassification(ClassTask[ImageClassificationData]):
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
         return baselines_in(baselines)
+
+    def counts(self) -> type[Counts[ClassificationScores]]:
+        return Gradients
 
 
 def _picture(streams: Mapping[str, Any], patch: int) -> np.ndarray:

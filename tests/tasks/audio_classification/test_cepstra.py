@@ -37,6 +37,13 @@ def test_padding_changes_no_feature(left: bool) -> None:
     torch.testing.assert_close(part.features(mask, None, input_features=padded), alone)
 
 
+def test_silence_has_derivatives() -> None:
+    counts = torch.ones(1, 10, requires_grad=True)
+    RecordingPart(4, 3).features(None, counts, input_features=torch.zeros(1, 20, 4)).sum().backward()
+    assert counts.grad is not None
+    assert counts.grad.isfinite().all()
+
+
 def test_positions_that_do_not_count_say_nothing() -> None:
     part = RecordingPart(4, 3)
     frames = torch.randn(1, 20, 4, generator=torch.Generator().manual_seed(0))

@@ -90,7 +90,7 @@ class RecordingPart(LinearPart):
         shares = torch.cat((shares, real.unsqueeze(-1)), -1)
         shares = shares / shares.sum(1, keepdim=True).clamp_min(1e-6)
         mean = shares.mT @ cepstra
-        spread = ((shares.mT @ cepstra.square()) - mean.square()).clamp_min(0).sqrt()
+        spread = deviation(shares.mT @ cepstra.square() - mean.square())
         return torch.cat((mean, spread), 2).flatten(1)
 
 
@@ -168,6 +168,12 @@ class GraphPart(LinearPart):
         order = torch.arange(LARGEST_DEGREE + 1, device=nodes.device)
         shares = (1 - (degrees.clamp_max(LARGEST_DEGREE).unsqueeze(-1) - order).abs()).clamp_min(0)
         return torch.cat((own.sum(1), (shares * real.unsqueeze(-1)).sum(1), pairs.flatten(1)), 1).log1p()
+
+
+def deviation(variance: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """Square roots of differences of rounded sums, 0 for constants, where a square root has no derivative."""
+    varies = variance > 1e-10
+    return variance.where(varies, 1).sqrt().where(varies, 0)
 
 
 def _cosines(channels: int, count: int, device: torch.device) -> Float[Tensor, "c k"]:

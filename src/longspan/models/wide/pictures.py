@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.models.embeddings.patches import images_of
-from longspan.models.wide.linear import LinearPart
+from longspan.models.wide.linear import LinearPart, deviation
 
 #: Directions of gradients without their sign, and cells on each side of an image that have histograms of them and
 #: moments of colours.
@@ -97,4 +97,4 @@ def _colours(
     total = sums(weight).clamp_min(1e-6)
     mean = sums(colours * weight) / total
     variance = sums(colours.square() * weight) / total - mean.square()
-    return torch.cat((mean, variance.clamp_min(0).sqrt()), 1).flatten(1)
+    return torch.cat((mean, deviation(variance)), 1).flatten(1)

@@ -89,6 +89,7 @@ ROWS = {
         "data.train={}/tables/excerpts_train.jsonl data.test={}/tables/excerpts_test.jsonl",
         "tfidf,nb",
     ),
+    "pairs of excerpts, same book": Row("pairs", _splits("pairs", "jsonl"), "tfidf"),
     "pictures of digits, 2,000": Row("images", "data.path={}/tables/digits", "cnn,hog,pixels"),
 }
 

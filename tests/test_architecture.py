@@ -223,7 +223,9 @@ TEXT = {
         *("models/embeddings/tokens.py", "models/embeddings/encoder.py", "models/window_encoder.py"),
         *("models/word_vectors.py", "models/parts/matching.py", "training/encoder_outputs.py"),
     ),
-    "heads and tasks of texts": ("models/heads/", "models/wide/ranker.py", "tasks/", "verbs/report_contents.py"),
+    "heads and tasks of texts": (
+        *("models/heads/", "models/wide/ranker.py", "models/wide/pairs.py", "tasks/", "verbs/report_contents.py"),
+    ),
     "what recipes of texts share": ("recipes/starting.py", "recipes/keys.py"),
     "programs of models of texts, and checkpoints of others": ("programs/", "convert/"),
     "the interface of transformers": ("models/model.py", "models/generation.py"),

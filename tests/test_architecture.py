@@ -35,6 +35,7 @@ ORDER = [
     "programs",
     "verbs",
     "sklearn",
+    "serving",
     "testing",
     "cli",
     "__main__",

@@ -20,8 +20,15 @@ PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 ALWAYS = PROJECT["dependencies"]
 # Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; its kernels are
 # imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
+# The verb `serve` imports its modules once it knows that their packages are there.
 # Numba comes with the one release of llvmlite that it works with.
-NEED_MORE = {"sklearn.py": {"scikit-learn"}, "simd.py": {"llvmlite"}, "triton.py": {"triton"}}
+NEED_MORE = {
+    "sklearn.py": {"scikit-learn"},
+    "simd.py": {"llvmlite"},
+    "triton.py": {"triton"},
+    "app.py": {"fastapi"},
+    "server.py": {"uvicorn"},
+}
 NOT_OURS = ("dev", "docs", "peers", "rivals")
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in NOT_OURS}
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from longspan import tasks
-from longspan.cli import arena, benching, flags
+from longspan.cli import arena, benching, flags, serving
 from longspan.cli.output import emit, stdout_for_results, width
 from longspan.errors import UserError, nearest, sentence_of, suggestion
 from longspan.machine import busy, imports
@@ -230,6 +230,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     add_flags(verb, ReadingOptions)
     if used in ("", "predict"):
         flags.add_of_tasks(verb, {task: tasks.prediction_options(task) for task in tasks.names()})
+
+    serving.add(add("serve", serving.run, "answer requests over HTTP, and show a page to try a model and correct it"))
 
     verb = add("generate", _generate, "generate text with a language model")
     flags.add_run(verb)

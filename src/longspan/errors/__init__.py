@@ -73,6 +73,7 @@ def _plain(name: str) -> str:
 EXTRAS = {
     "PIL": "images",
     "bm25s": "baselines",
+    "fastapi": "serve",
     "fla": "gpu",
     "lxml": "html",
     "matplotlib": "figures",
@@ -89,6 +90,7 @@ EXTRAS = {
     "sklearn": "baselines",
     "soundfile": "audio",
     "soxr": "audio",
+    "uvicorn": "serve",
     "xlsxwriter": "excel",
 }
 

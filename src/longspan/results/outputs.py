@@ -86,6 +86,37 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
     return number
 
 
+def append_line(path: Path, line: str) -> int:
+    """Append a line to a UTF-8 file, whole or not at all, and return how many there are; several processes may do so.
+
+    Raises:
+        UserError: It is a link or no file, or the disk is full.
+    """
+    import fcntl
+
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        raise UserError(f"expected a file to append to at {str(path)!r}, got an error ({error.strerror}).") from None
+    # Closing it ends the lock.
+    with os.fdopen(file, "rb+", buffering=0) as opened:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        size = opened.seek(0, os.SEEK_END)
+        content = f"{line}\n".encode()
+        if opened.write(content) != len(content):
+            opened.truncate(size)
+            raise UserError(f"no space left on the device for {str(path)!r}; free some.")
+        opened.seek(0)
+        return sum(part.count(b"\n") for part in iter(lambda: opened.read(1 << 20), b""))
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a file unless it is there: its name says what is in it."""
+    if not path.is_file():
+        with new_file(path, binary=True) as file:
+            file.write(content)
+
+
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Write a compressed .npz file, without pickles, in place of `path`."""
     import numpy as np

@@ -1,5 +1,6 @@
 """Node classification from data to predictions."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from longspan import evaluate, predict, recipes, train
 from longspan.errors import UserError
 from longspan.models import LongspanForNodeClassification
 from longspan.models.embeddings.nodes import Nodes
+from longspan.serving.model import Limits, Served
 from longspan.tasks.node_classification.task import NodeBatches
 from longspan.testing import check_task
 
@@ -42,6 +44,19 @@ def tables(folder: Path) -> Path:
 def test_keeps_the_promises(tmp_path: Path) -> None:
     data = tables(tmp_path)
     check_task("node_classification", data, [f"data.edges={tmp_path / 'edges.csv'}", *SMALL])
+
+
+def test_nodes_over_http(tmp_path: Path) -> None:
+    settings = [*SMALL, "training.num_train_epochs=1"]
+    run = train("nodes", settings, data=ring(), run=tmp_path / "run", progress=False)
+    served, file = Served(run.loaded, Limits()), ring_file(tmp_path)
+    sent = {"name": file.name, "bytes": base64.b64encode(file.read_bytes()).decode()}
+    found = [one.to_dict() for one in predict(run.loaded, served.rows([sent]))]
+    assert found == [one.to_dict() for one in predict(run.loaded, file)]
+    assert len(found) == 60
+    # An edge is a row of another file.
+    with pytest.raises(UserError, match="rows of a table as JSON"):
+        served.rows([sent | {"name": "nodes.csv"}])
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Recommending from the command line, and what training and scoring read."""
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -17,6 +18,7 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
 from longspan.results import TrainingResult
+from longspan.serving.model import Limits, Served
 from longspan.tasks.recommendation.items import Items, padded, ragged_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.recorded import read_recorded
@@ -424,6 +426,12 @@ def test_a_click_log_scores_the_same_as_test_split_and_given_later(
     assert later["auc"] == split["auc"]
     assert later["mrr"] == split["mrr"]
     predictions = list(predict(result.folder, tmp_path / "test.csv"))
+    # And over HTTP.
+    served = Served(load_run(result.folder), Limits(inputs=100))
+    with (tmp_path / "test.csv").open(encoding="utf-8") as file:
+        sent = list(csv.DictReader(file))
+    found = predict(result.folder, served.rows(sent))
+    assert [one.ranks for one in found] == [one.ranks for one in predictions]
     right = [one.ranks[user % 2] == 1 for user, one in enumerate(predictions)]
     assert np.mean(right) > 0.9
     # Earlier releases kept no clicks.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from longspan.tasks.base.task import Task
 from longspan.testing.tasks.promises import (
+    answers_over_http,
     bad_rows_keep_their_place,
     counts_copies,
     declares_itself,
@@ -46,6 +47,7 @@ PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
     "reported truncation": (says_what_it_leaves_out,),
     "error rows": (bad_rows_keep_their_place,),
     "formats that read back": (formats_take_every_prediction,),
+    "serving": (answers_over_http,),
     "mistakes": (lists_mistakes_or_says_why_not, is_reported_on),
     "explanations": (explains_or_says_why_not,),
 }

@@ -1,5 +1,6 @@
 """Checks of training and scoring a task's models: complete results, resuming to the bit, equal scores."""
 
+import base64
 import dataclasses
 import html
 import itertools
@@ -27,6 +28,7 @@ from longspan.results import TrainingResult
 from longspan.results.mistakes import MOST, Mistakes
 from longspan.results.parts import BOTH, Parts
 from longspan.results.scores import Scores
+from longspan.serving.model import Limits, Served
 from longspan.tasks.base.case import explained
 from longspan.testing.tasks.subject import Subject, need, same
 from longspan.training.deadline import Deadline
@@ -383,6 +385,40 @@ def formats_take_every_prediction(subject: Subject) -> None:
         )
         for name, write in run.task.formats().items():
             need(isinstance(write(found), str), f"the format {name} must give a text for every prediction")
+
+
+def answers_over_http(subject: Subject) -> None:
+    """A server reads inputs as JSON as files are read; what cannot be read is refused with a sentence."""
+    run = subject.run()
+    served = Served(run, Limits())
+    for bad in (None, 7, {"another": "x"}, {"name": "rows.csv", "bytes": "YQ=="}, {"path": "/etc/passwd"}):
+        try:
+            found = [one.error for one in predict(run, served.rows([bad]))]
+        except UserError:
+            continue
+        need(all(found), f"{bad!r} must be refused, but is answered")
+    plain = [column.name for column in served.columns]
+    rows = [row for row in subject.rows() if row.values.keys() <= {*plain}]
+    if not rows:
+        # Rows of another form, such as the nodes of a graph.
+        return
+    names = served.schema.names
+    inputs = [{names[name]: _sent(value) for name, value in row.values.items() if value is not None} for row in rows]
+    if subject.data.endswith(".jsonl") and served.medium is None:
+        lines = Path(subject.data).read_text(encoding="utf-8").splitlines()[: len(rows)]
+        inputs = [{name: cell for name, cell in json.loads(line).items() if name in names.values()} for line in lines]
+    read = served.rows(json.loads(json.dumps(inputs)))
+    for row, one, other in zip(rows, predict(run, rows), predict(run, read), strict=True):
+        same(*({**each.to_dict(), "where": ""} for each in (other, one)), row.where)
+
+
+def _sent(value: Any) -> Any:
+    """A value as a client sends it: a file as its bytes."""
+    if not isinstance(value, Mapping):
+        return value
+    content = value["bytes"] if value["path"] is None else Path(value["path"]).read_bytes()
+    more = {name: value[name] for name in ("start", "end") if value.get(name) is not None}
+    return {"bytes": base64.b64encode(content).decode(), **more}
 
 
 def other_rows_change_nothing(subject: Subject) -> None:

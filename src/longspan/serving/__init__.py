@@ -1,0 +1,1 @@
+"""A trained model over HTTP: its API and its page (extra `serve`)."""

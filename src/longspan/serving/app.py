@@ -1,0 +1,327 @@
+"""The API of a server, and its page, as an ASGI application: `app_of`."""
+
+import asyncio
+import base64
+import contextlib
+import functools
+import hashlib
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import Body, FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+
+from longspan.errors import UserError, sentence_of
+from longspan.explanations.methods import METHODS
+from longspan.machine.printing import json_text
+from longspan.serving.corrections import Corrections, read_list
+from longspan.serving.model import Limits, Refused, Served
+from longspan.tasks.base.task import Run
+
+#: Names of this machine, which a page elsewhere cannot take.
+LOCAL = ("localhost", "127.0.0.1", "::1")
+#: What needs no token: the page itself, and the state that load balancers ask for.
+_OPEN = ("/", "/page.js", "/page.css", "/health")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclass
+class Inputs:
+    """Inputs of `/predict`."""
+
+    inputs: Annotated[
+        list[Any],
+        Body(
+            description='Texts, objects with the columns of the training data, or files as {"name": "a.pdf", "bytes": '
+            "BASE64}. Pictures and recordings in columns are objects with bytes in Base64, or arrays.",
+            examples=[["Dear aunt, thank you."]],
+        ),
+    ]
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+
+@dataclass
+class Question:
+    """Input of `/explain`, and what is asked about it: see `longspan.explain`."""
+
+    input: Any
+    of: str = ""
+    at: float | None = None
+    method: str = "removal"
+    check: bool = False
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+
+@dataclass
+class Correction:
+    """An input with the label that it should have; several labels where inputs have several."""
+
+    input: Any
+    label: str | list[str]
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+
+def app_of(
+    run: Run,
+    limits: Limits | None = None,
+    *,
+    token: str = "",
+    hosts: Sequence[str] = LOCAL,
+    corrections: Path | None = None,
+    to_label: Path | None = None,
+) -> FastAPI:
+    """Application that answers for a run.
+
+    Args:
+        run: The run, as `longspan.load(RUN).loaded` is.
+        limits: Limits of requests.
+        token: Bearer token that requests must have; "" for none.
+        hosts: Names that requests may use for this machine; none for any name.
+        corrections: File to which corrections are appended; by default RUN-corrections.jsonl, next to it.
+        to_label: Table of `longspan suggest`, which the page walks through.
+    """
+    limits = limits or Limits()
+    served = Served(run, limits)
+    kept = Corrections(served, corrections or run.folder.with_name(f"{run.folder.name}-corrections.jsonl"))
+    listed = read_list(served, to_label) if to_label is not None else []
+    active = 0
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        served.start()
+        yield
+        await asyncio.to_thread(served.close)
+
+    # Its pages of documentation load scripts from elsewhere.
+    app = FastAPI(title=f"longspan: {run.folder.name}", docs_url=None, redoc_url=None, lifespan=lifespan)
+
+    @contextlib.contextmanager
+    def place() -> Iterator[None]:
+        nonlocal active
+        if active >= limits.queue:
+            raise Refused(429, f"expected at most {limits.queue} requests at once, got more; try again later.")
+        active += 1
+        try:
+            yield
+        finally:
+            active -= 1
+
+    async def rows_of(inputs: list[Any]) -> Any:
+        # A thread, as files take time to read; a request that is late does not wait for it.
+        return await asyncio.get_running_loop().run_in_executor(None, served.rows, inputs)
+
+    async def predicted(inputs: list[Any]) -> Response:
+        with place():
+            found = await asyncio.wrap_future(served.predictions(await rows_of(inputs)))
+        if all(one.error is not None for one in found):
+            raise Refused(422, f"{found[0].where}: {found[0].error}")
+        return _json({"predictions": [one.to_dict() for one in found]})
+
+    async def explained(question: Question, page: bool) -> Response:
+        with place():
+            options = {"of": question.of, "at": question.at, "method": question.method, "check": question.check}
+            rows = await rows_of([question.input])
+            found = await asyncio.wrap_future(served.explanation(rows, **options))
+        return Response(found.page(), media_type="text/html") if page else _json(found.to_dict())
+
+    @app.get("/health", summary="State of the server")
+    async def health() -> Response:
+        return _json({"status": "ok", "task": run.task.name, "requests": active})
+
+    @app.get("/metadata", summary="The run: its task, inputs, labels and the limits of requests")
+    async def metadata() -> Response:
+        more = {
+            "methods": list(METHODS),
+            "corrects": kept.possible,
+            "to_label": len(listed),
+            "first_open": kept.first_open(listed),
+        }
+        return _json(served.metadata() | more)
+
+    @app.post("/predict", summary="Predictions for inputs, as `longspan predict` prints them")
+    async def predict(body: Inputs) -> Response:
+        return await predicted(body.inputs)
+
+    @app.post("/predict/file", summary="Predictions for one file", openapi_extra=_FILE)
+    async def predict_file(request: Request, name: Annotated[str, Query()]) -> Response:
+        return await predicted([await _uploaded(request, name)])
+
+    @app.post("/explain", summary="Scores of an input's parts; a page of HTML where that is accepted")
+    async def explain(body: Question, request: Request) -> Response:
+        return await explained(body, "text/html" in request.headers.get("accept", ""))
+
+    @app.post("/explain/file", summary="Scores of a file's parts", openapi_extra=_FILE)
+    async def explain_file(request: Request, name: Annotated[str, Query()]) -> Response:
+        page = "text/html" in request.headers.get("accept", "")
+        return await explained(Question(await _uploaded(request, name)), page)
+
+    @app.post("/corrections", summary="Keep the label that an input should have, for training")
+    async def correct(body: Correction) -> Response:
+        with place():
+            (row,) = await rows_of([body.input])
+            labels = [body.label] if isinstance(body.label, str) else body.label
+            count = await asyncio.to_thread(kept.add, row, labels)
+        return _json({"corrections": count})
+
+    @app.get("/to-label/{number}", summary="One of the examples to label, and the labels that it was given")
+    async def example(number: int) -> Response:
+        if not 0 <= number < len(listed):
+            raise Refused(404, f"expected a number below {len(listed)}, got {number}; choose another.")
+        return _json(listed[number] | {"number": number, "labels": kept.labels_of(listed[number]["input"])})
+
+    for path, kind in (("/", "index.html"), ("/page.js", "page.js"), ("/page.css", "page.css")):
+        app.get(path, include_in_schema=False)(functools.partial(_page, kind))
+
+    @app.exception_handler(UserError)
+    async def refuse(request: Request, error: UserError) -> Response:
+        return _json({"detail": str(error)}, getattr(error, "status", 422))
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_form(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        told = first.get("ctx", {}).get("error", "") if first["type"] == "json_invalid" else ""
+        return _json({"detail": f"{first['msg']} in {place}{told and f' ({told})'}; see /openapi.json."}, 422)
+
+    @app.exception_handler(OSError)
+    @app.exception_handler(MemoryError)
+    @app.exception_handler(ImportError)
+    @app.exception_handler(RuntimeError)
+    async def fail(request: Request, error: Exception) -> Response:
+        if (sentence := sentence_of(error)) is None:
+            raise error
+        return _json({"detail": sentence}, 503)
+
+    app.add_middleware(_Guard, limits=limits, token=token, hosts=hosts)
+    return app
+
+
+_FILE = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+async def _uploaded(request: Request, name: str) -> dict[str, str]:
+    return {"name": name, "bytes": base64.b64encode(await request.body()).decode()}
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    text = json_text(value).encode("utf-8", "backslashreplace")
+    return Response(text, status, media_type="application/json", headers={"Retry-After": "1"} if status == 429 else {})
+
+
+@functools.cache
+def _policy() -> str:
+    """Content security policy: what the page may load, and the script of the explanations that it frames."""
+    script = (resources.files("longspan.report") / "templates" / "explanation.js").read_bytes()
+    known = base64.b64encode(hashlib.sha256(script).digest()).decode()
+    return (
+        f"default-src 'none'; script-src 'self' 'sha256-{known}'; style-src 'self' 'unsafe-inline'; "
+        "img-src data: blob:; media-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+
+
+_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
+
+
+async def _page(name: str) -> Response:
+    content = (resources.files("longspan.serving") / "page" / name).read_bytes()
+    return Response(content, media_type=_KINDS[Path(name).suffix])
+
+
+class _Guard:
+    """Refuses requests before they are read: other names of this machine, other sites, no token, too many bytes.
+
+    Pages of other sites cannot use a server that binds to this machine, not even by a name of their own that leads
+    there (DNS rebinding). A request that is late gets 504.
+    """
+
+    def __init__(self, app: Any, limits: Limits, token: str, hosts: Sequence[str]) -> None:
+        self.app, self.limits, self.token, self.hosts = app, limits, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        read, begun = 0, False
+
+        async def counted() -> MutableMapping[str, Any]:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > self.limits.body:
+                raise HTTPException(413, self._too_large())
+            return message
+
+        async def answered(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            begun = True
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_headers()]
+            await send(message)
+
+        if (refusal := self._refusal(scope["path"], headers)) is not None:
+            await refusal(scope, receive, answered)
+            return
+        try:
+            async with asyncio.timeout(self.limits.seconds):
+                await self.app(scope, counted, answered)
+        except TimeoutError:
+            if begun:
+                raise
+            told = f"expected an answer within {self.limits.seconds:g} s, got none; send less, or try again later."
+            await _json({"detail": told}, 504)(scope, receive, answered)
+
+    def _refusal(self, path: str, headers: dict[str, str]) -> Response | None:
+        host = _name(f"//{headers.get('host', '')}")
+        if self.hosts and host not in self.hosts:
+            return _json({"detail": f"expected the host {self.hosts[0]}, got {host!r}; use that name."}, 421)
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+            return _json({"detail": f"expected a page of this server, got one of {origin!r}."}, 403)
+        if self.token and path not in _OPEN:
+            kind, _, given = headers.get("authorization", "").partition(" ")
+            if kind.lower() != "bearer" or not hmac.compare_digest(given.encode("latin-1"), self.token.encode()):
+                refusal = _json(
+                    {"detail": "expected the header Authorization: Bearer TOKEN, got none or another."}, 401
+                )
+                refusal.headers["WWW-Authenticate"] = "Bearer"
+                return refusal
+        length = headers.get("content-length", "0")
+        if not length.isdecimal():
+            return _json({"detail": f"expected a number of bytes as Content-Length, got {length!r}."}, 400)
+        return _json({"detail": self._too_large()}, 413) if int(length) > self.limits.body else None
+
+    def _too_large(self) -> str:
+        return f"expected at most {self.limits.body:,} bytes in a request, got more; send less at once."
+
+
+def _name(address: str) -> str:
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+@functools.cache
+def _headers() -> list[tuple[bytes, bytes]]:
+    told = {
+        "Content-Security-Policy": _policy(),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
+    return [(name.lower().encode(), value.encode()) for name, value in told.items()]

@@ -1,0 +1,128 @@
+"""Labels that people give on the page: appended to a table that training reads, `Corrections`, and lists to label."""
+
+import csv
+import datetime
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from longspan.data.columns.kinds import Column, Label, Labels, Text
+from longspan.data.columns.media import Media
+from longspan.data.sources.formats.schema import Row
+from longspan.errors import UserError, check_choice
+from longspan.results.outputs import append_line, folder_in, write_new
+from longspan.serving.model import Refused, Served
+
+
+class Corrections:
+    """A table of examples with their labels, a JSON object a line; the last line about an example counts.
+
+    Args:
+        served: The run.
+        path: The table. Pictures and recordings go into a folder next to it.
+
+    Attributes:
+        possible: Whether the labels of this task can be chosen: one column of them, and texts, pictures or recordings.
+    """
+
+    def __init__(self, served: Served, path: Path) -> None:
+        self.served, self.path = served, path
+        data = served.run.recipe.data
+        targets = [column for column in served.run.task.columns(data) if column.target]
+        self.target: Column | None = targets[0] if len(targets) == 1 else None
+        kinds = isinstance(self.target, Label | Labels) and all(
+            isinstance(one, Text | Media) for one in served.columns if one.required
+        )
+        self.possible = bool(kinds and served.labels)
+
+    def add(self, row: Row, labels: Sequence[str]) -> int:
+        """Append an example with its labels, and return how many lines there are.
+
+        Raises:
+            UserError: The task has no such labels, or the example cannot be read.
+        """
+        if not self.possible or self.target is None:
+            raise Refused(409, f"expected a task with labels to choose, got {self.served.run.task.name!r}.")
+        if row.problem:
+            raise UserError(f"{row.where}: {row.problem}")
+        several = isinstance(self.target, Labels)
+        if not several and len(labels) != 1:
+            raise UserError(f"expected one label, got {len(labels)}; choose one.")
+        for label in labels:
+            check_choice("label", label, self.served.labels)
+        cells = {self._name(column): self._cell(row, column) for column in self.served.columns}
+        line = {name: cell for name, cell in cells.items() if cell is not None}
+        line[getattr(self.served.run.recipe.data, self.target.setting)] = list(labels) if several else labels[0]
+        line["corrected"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        return append_line(self.path, json.dumps(line, ensure_ascii=False))
+
+    def labels_of(self, given: Any) -> list[str]:
+        """Labels that an example of a list has; empty if it was not labelled yet."""
+        assert self.target is not None
+        name, found = getattr(self.served.run.recipe.data, self.target.setting), list[str]()
+        for line in self._lines():
+            if all(line.get(key) == cell for key, cell in given.items()):
+                found = line[name] if isinstance(line[name], list) else [line[name]]
+        return found
+
+    def first_open(self, listed: Sequence[dict[str, Any]]) -> int:
+        """Number of the first example of a list without a label; that after the last if all have one."""
+        lines = list(self._lines())
+        return next(
+            (
+                number
+                for number, one in enumerate(listed)
+                if not any(all(line.get(key) == cell for key, cell in one["input"].items()) for line in lines)
+            ),
+            len(listed),
+        )
+
+    def _lines(self) -> Iterable[dict[str, Any]]:
+        if self.path.is_file():
+            with self.path.open(encoding="utf-8") as file:
+                yield from map(json.loads, file)
+
+    def _name(self, column: Column) -> str:
+        return self.served.schema.names[column.name]
+
+    def _cell(self, row: Row, column: Column) -> Any:
+        value = row.values.get(column.name)
+        if not isinstance(column, Media) or value is None:
+            return value
+        content = value["bytes"]
+        if content is None:
+            raise UserError("expected a file to correct, got an array; send the bytes of a file.")
+        suffix = Path(row.where).suffix.lower()
+        name = hashlib.sha256(content).hexdigest()[:32] + (suffix if suffix in column.suffixes else "")
+        folder = folder_in(self.path.parent, f"{self.path.stem}-files")
+        write_new(folder / name, content)
+        return f"{folder.name}/{name}"
+
+
+def read_list(served: Served, path: Path) -> list[dict[str, Any]]:
+    """Examples of a table of `longspan suggest`, in its order: inputs of `/predict`, with what else it says.
+
+    Raises:
+        UserError: It is missing, or lacks a column.
+    """
+    needed = [served.schema.names[column.name] for column in served.columns if column.required]
+    names = [name for column in served.columns for name in served.schema.sources_of(column)]
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            csv.field_size_limit(2**31 - 1)
+            found = list(csv.DictReader(file))
+    except OSError as error:
+        raise UserError(f"expected a table to label at {str(path)!r}, got an error ({error.strerror}).") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"expected a csv file in UTF-8 at {str(path)!r}, got another ({error}); save it so.") from None
+    if not found or any(name not in found[0] for name in needed):
+        raise UserError(
+            f"expected rows with the columns {', '.join(map(repr, needed))} in {str(path)!r}, got others or none; make "
+            "it with `longspan suggest`."
+        )
+    return [
+        {"input": {name: row[name] for name in names if row.get(name)}, "where": row.get("where") or ""}
+        for row in found
+    ]

@@ -409,7 +409,7 @@ def answers_over_http(subject: Subject) -> None:
         inputs = [{name: cell for name, cell in json.loads(line).items() if name in names.values()} for line in lines]
     read = served.rows(json.loads(json.dumps(inputs)))
     for row, one, other in zip(rows, predict(run, rows), predict(run, read), strict=True):
-        same(*({**each.to_dict(), "where": ""} for each in (other, one)), row.where)
+        same({**other.to_dict(), "where": one.where}, one.to_dict(), row.where)
 
 
 def _sent(value: Any) -> Any:

@@ -99,6 +99,8 @@ def serve(
         del made
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // workers)))
         config = uvicorn.Config(application, factory=True, workers=workers, timeout_worker_healthcheck=60, **shared)
+        # Connections wait until a process has its model.
+        bound.listen(config.backlog)
         announce(told)
         Multiprocess(config, sockets=[bound]).run()
         return

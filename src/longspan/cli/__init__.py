@@ -225,8 +225,13 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     told = "file to write instead of printing, in the format of its ending"
     verb.add_argument("--output", metavar="FILE", type=Path, help=told)
     verb.add_argument("--overwrite", action="store_true", help="replace the file")
-    told = "least probability of a label, others are left out; `evaluate` prints how many reach it, and their accuracy"
-    verb.add_argument("--min-probability", metavar="P", type=float, default=0.0, help=told)
+    told = (
+        "least probability of a label, others are left out; repeatable, for one label each. `evaluate` prints how many "
+        "reach it, and chooses it for a --precision or --recall"
+    )
+    verb.add_argument("--min-probability", metavar="[LABEL=]P", type=_least, action="append", default=[], help=told)
+    told = "new folder for copies of the files, in a folder for each label; files without one go to unsure"
+    verb.add_argument("--sort-into", metavar="DIR", type=Path, help=told)
     add_flags(verb, ReadingOptions)
     if used in ("", "predict"):
         flags.add_of_tasks(verb, {task: tasks.prediction_options(task) for task in tasks.names()})
@@ -456,15 +461,29 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
 
     run = opened(args.run, getattr(args, "checkpoint", None)) if is_export(args.run) else _loaded(args)
     known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
-    known |= {"format", "output", "overwrite", "min_probability", *names(ReadingOptions)}
+    known |= {"format", "output", "overwrite", "sort_into", *names(ReadingOptions)}
     given = {name: value for name, value in vars(args).items() if name in known}
     overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
     files = [word for word in args.files if word not in overrides]
     given["overrides"] = overrides
+    of_labels = {label: least for label, least in args.min_probability if label is not None}
+    of_all = [least for label, least in args.min_probability if label is None]
+    if len(of_all) > 1 or (of_all and of_labels) or len(of_labels) < len(args.min_probability) - len(of_all):
+        raise UserError("expected one --min-probability for all labels or for each, got more; leave some out.")
+    given["min_probability"] = of_labels or (of_all[0] if of_all else 0.0)
     if args.json and args.format not in ("", "json", "jsonl"):
         raise UserError(f"expected --json or --format {args.format}, got both; leave one out.")
     given["format"] = args.format or ("json" if args.json else "")
     print_predictions(run, files or ["-"], out, stdin=sys.stdin.buffer, **given)
+
+
+def _least(value: str) -> tuple[str | None, float]:
+    """A least probability, after the label that it is of, if it is of one."""
+    label, is_of_one, number = value.rpartition("=")
+    try:
+        return (label if is_of_one else None), float(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a probability, or LABEL=PROBABILITY, got {value!r}") from None
 
 
 def _generate(args: argparse.Namespace, out: TextIO) -> None:

@@ -1,7 +1,7 @@
 """Predictions with one answer for each example: a class, labels or a number, whatever computed the outputs."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,10 +23,11 @@ class ClassPrediction(Prediction):
         shares = dict(zip(labels, probabilities, strict=True))
         return cls(where, None, max(shares, key=lambda name: shares[name]), shares)
 
-    def sure(self, least: float) -> Self:
-        """This prediction, without a label if the probability of the likeliest is below `least`."""
-        unsure = self.probabilities is not None and max(self.probabilities.values()) < least
-        return dataclasses.replace(self, label=None) if unsure else self
+    def sure(self, least: Callable[[str], float]) -> Self:
+        """This prediction, without a label if the probability of the likeliest is below the `least` of this one."""
+        if self.probabilities is None or self.label is None or self.probabilities[self.label] >= least(self.label):
+            return self
+        return dataclasses.replace(self, label=None)
 
 
 @dataclass(frozen=True)

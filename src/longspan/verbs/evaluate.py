@@ -57,6 +57,7 @@ def evaluate(
     # Beside the scores of the final model, not in their place.
     below = [] if loaded.checkpoint is None else [f"checkpoint-{loaded.checkpoint}"]
     folder = folder_in(loaded.folder, "evaluation", *below)
+    split = split or (chosen.split if data is None else None)
     result, examples = scored(loaded, data, split, chosen, folder)
     if split is None and result.split == "validation":
         note("there is no test split, so these are scores of the validation split, which chose the model that was kept")

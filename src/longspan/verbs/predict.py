@@ -20,6 +20,7 @@ from longspan.programs.predicting import Program, is_export
 from longspan.results import Prediction, tables
 from longspan.results.outputs import check_file, new_file
 from longspan.results.predictions import ClassPrediction
+from longspan.results.sorting import FileSorter
 from longspan.results.tables import PredictionStream, index_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def predict(
     delimiter: str | None = None,
     header: bool | None = None,
     stdin: BinaryIO | None = None,
-    min_probability: float = 0.0,
+    min_probability: float | Mapping[str, float] = 0.0,
+    sort_into: Path | str | None = None,
     checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
     **options: Any,
@@ -58,8 +60,10 @@ def predict(
         delimiter: Separator of the fields of csv and tsv files.
         header: Whether their first row has the names of the columns.
         stdin: Standard input as bytes, for "-".
-        min_probability: Least probability of a label. Below it, an example has probabilities alone. Only for tasks with
-            one class per example.
+        min_probability: Least probability of a label, or of each by its name, others need none. Below it, an example
+            has probabilities alone. Only for tasks with one class per example. `evaluate` chooses it for a `precision`.
+        sort_into: New folder that gets a copy of each file in a folder of its label; see `FileSorter`. Files are copied
+            as their predictions are computed.
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
         options: The task's prediction options, such as `beams` of translation.
@@ -76,15 +80,21 @@ def predict(
     loaded = opened(run, checkpoint, allow_imports, overrides, options)
     given = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    sorter = None if sort_into is None else _sorter(Path(sort_into), source)
+    watch: Callable[[Iterator[Row]], Iterator[Row]] = iter if sorter is None else sorter.watch
     if isinstance(loaded, Program):
         program = loaded.reading(overrides, chosen)
         rows = _rows(source, program.inputs_in_memory, program.inputs_of, program.data, stdin)
-        found = _noting_truncation(program.data, program.predict(rows))
-        return PredictionStream(_sure(found, program.prediction, min_probability), index_of(source))
-    data = dataclasses.replace(loaded.recipe.data, **chosen)
-    predictions = loaded.task.predict(loaded, rows_of_source(loaded, source, data, stdin))
-    found = _noting_truncation(loaded.recipe.data, predictions)
-    return PredictionStream(_sure(found, loaded.task.prediction, min_probability), index_of(source))
+        found, kind = _noting_truncation(program.data, program.predict(watch(rows))), program.prediction
+    else:
+        data = dataclasses.replace(loaded.recipe.data, **chosen)
+        rows = watch(rows_of_source(loaded, source, data, stdin))
+        found, kind = _noting_truncation(loaded.recipe.data, loaded.task.predict(loaded, rows)), loaded.task.prediction
+    found = _sure(found, kind, min_probability)
+    if sorter is not None:
+        _check_classes("sort_into", kind)
+        found = _noting_copies(sorter, found)
+    return PredictionStream(found, index_of(source))
 
 
 def opened(
@@ -205,34 +215,63 @@ def _of_iterator(given: Iterator[Any], read: Callable[[Any, Any], Iterator[Row]]
     yield from given if first and isinstance(first[0], Row) else read(given, data)
 
 
-def _sure(predictions: Iterator[Prediction], kind: type[Prediction], least: float) -> Iterator[Prediction]:
-    """Return predictions without labels whose probability is below `least`.
+def _sure(
+    predictions: Iterator[Prediction], kind: type[Prediction], least: float | Mapping[str, float]
+) -> Iterator[Prediction]:
+    """Return predictions without labels whose probability is below `least`, of all or of each by its name.
 
     Raises:
         UserError: It is no probability, or predictions have none for each class.
     """
-    if not 0 <= least <= 1:
-        raise UserError(f"expected min_probability from 0 to 1, got {least}; choose another.")
+    for share in least.values() if isinstance(least, Mapping) else [least]:
+        if not 0 <= share <= 1:
+            raise UserError(f"expected min_probability from 0 to 1, got {share}; choose another.")
     if not least:
         return predictions
-    if not issubclass(kind, ClassPrediction):
-        raise UserError(
-            "expected min_probability with a task that has one class per example, got another one, with a "
-            f"{kind.__name__} for each; leave it out."
-        )
+    _check_classes("min_probability", kind)
     return _noting_unsure(predictions, least)
 
 
-def _noting_unsure(predictions: Iterator[Prediction], least: float) -> Iterator[Prediction]:
+def _check_classes(name: str, kind: type[Prediction]) -> None:
+    if not issubclass(kind, ClassPrediction):
+        raise UserError(
+            f"expected {name} with a task that has one class per example, got another one, with a {kind.__name__} for "
+            "each; leave it out."
+        )
+
+
+def _noting_unsure(predictions: Iterator[Prediction], least: float | Mapping[str, float]) -> Iterator[Prediction]:
     unsure = total = 0
+    unchecked = isinstance(least, Mapping)
     for prediction in predictions:
         assert isinstance(prediction, ClassPrediction)
-        found = prediction.sure(least)
+        if unchecked and prediction.probabilities is not None:
+            assert isinstance(least, Mapping)
+            for name in least:
+                check_choice("min_probability of", name, list(prediction.probabilities))
+            unchecked = False
+        found = prediction.sure(lambda label: least.get(label, 0.0) if isinstance(least, Mapping) else least)
         total += 1
         unsure += found is not prediction
         yield found
     if unsure:
-        note(f"{unsure:,} of {total:,} examples have no label, as the probability of the likeliest is below {least:g}")
+        bound = "its least" if isinstance(least, Mapping) else f"{least:g}"
+        note(f"{unsure:,} of {total:,} examples have no label, as the probability of the likeliest is below {bound}")
+
+
+def _sorter(folder: Path, source: Any) -> FileSorter:
+    """Raises UserError for data in memory, or a folder that cannot be made."""
+    paths = _paths(source)
+    if paths is None or "-" in map(str, paths):
+        raise UserError("expected files or folders with sort_into, got other data; leave it out.")
+    return FileSorter(folder, paths)
+
+
+def _noting_copies(sorter: FileSorter, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+    try:
+        yield from sorter.sort(predictions)
+    finally:
+        note(sorter.summary())
 
 
 def _noting_truncation(data: Any, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
@@ -358,6 +397,7 @@ def _json_line(prediction: Prediction) -> str:
 def _with_flags(message: str) -> str:
     """Return a message with flags of the command line instead of recipe keys."""
     message = message.replace("data.header=false", "--no-header").replace("min_probability", "--min-probability")
+    message = message.replace("sort_into", "--sort-into")
     return re.sub(
         r"data\.(text_column|encoding|delimiter)(=?)",
         lambda found: f"--{found[1].replace('_', '-')}{' ' if found[2] else ''}",

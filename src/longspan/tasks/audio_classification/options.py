@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from longspan.data.signals.options import RecordingData
 from longspan.errors import UserError
 from longspan.options import Range, option
-from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions, SoundOptions
+from longspan.tasks.base.options import ClassEvaluationOptions, LengthTrainingOptions, SoundOptions
 
 __all__ = ["AudioData", "EvaluationOptions", "PredictionOptions", "TrainingOptions"]
 
+EvaluationOptions = ClassEvaluationOptions
 TrainingOptions = LengthTrainingOptions
 
 

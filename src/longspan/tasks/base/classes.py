@@ -1,10 +1,12 @@
 """Tasks whose examples, of whatever kind, have one class each: `ClassTask`."""
 
+import math
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from longspan.tasks.base.case import Target, class_asked
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.mistakes import Errors, class_errors, label_issues
 from longspan.tasks.base.mixing import WideTrainer, ratio_of_sums
+from longspan.tasks.base.options import ClassEvaluationOptions
 from longspan.tasks.base.task import D, P, Task
 
 #: Bins of equal width in which confidence is compared with accuracy.
@@ -205,6 +208,7 @@ class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
 
     scores = ClassificationScores
     prediction = ClassPrediction
+    evaluation_options: ClassVar[type] = ClassEvaluationOptions
     trainer_class = ClassTrainer
     model_class = LongspanForSequenceClassification
     unused = ExampleTask.unused | {"wide", "wide_buckets", "wide_characters"}
@@ -251,11 +255,88 @@ class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
             "label_issues": label_issues(logits, targets, names),
         }
 
+    def choices(self, logits: Tensor, targets: Tensor, config: LongspanConfig, options: Any) -> Mapping[str, Any]:
+        if options.split is None:
+            return {}
+        name = "recall" if options.precision is None else "precision"
+        found = least_probabilities(logits, targets, labels(config), name, getattr(options, name))
+        return {"least_probabilities": found}
+
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         return {"labels": labels(config)}
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
         return evaluation_report(self, evaluation)
+
+
+def _least_table(evaluation: Evaluation[ClassificationScores]) -> list[str]:
+    """Table of `least_probabilities`, and the flags of `predict` that follow, if they were chosen."""
+    found = evaluation.details.get("least_probabilities")
+    if found is None:
+        return []
+    rows = [
+        [name, "none" if row["min_probability"] is None else str(row["min_probability"]), count(row["given"])]
+        + ["" if row[key] is None else share(row[key]) for key in ("precision", "recall")]
+        for name, row in found.items()
+    ]
+    flags = []
+    for name, row in found.items():
+        least = 1 if row["min_probability"] is None else row["min_probability"]
+        flags.append(f"--min-probability {shlex.quote(f'{name}={least}')}")
+    return [
+        table(["class", "least probability", "examples", "precision", "recall"], rows),
+        f"chosen on {evaluation.split}; use: longspan predict RUN DATA {' '.join(flags)}",
+    ]
+
+
+def least_probabilities(
+    logits: Tensor, targets: Tensor, names: Sequence[str], score: str, least: float
+) -> dict[str, dict[str, Any]]:
+    """For each class, the probability from which the likeliest class is given, and what follows from it.
+
+    Args:
+        logits: `(n, c)`.
+        targets: `(n,)` class numbers.
+        names: Those of the classes.
+        score: "precision", the share of right ones among examples that get a class, of which the lowest probability is
+            chosen; or "recall", the share of a class's examples that get it, of which the highest one is.
+        least: Least precision or recall.
+
+    Returns:
+        `min_probability`, None where no probability suffices; the `precision` and `recall` with it; and `given`, the
+        number of examples that get the class.
+    """
+    shares = logits.float().softmax(-1)
+    confidence, predicted = shares.max(-1)
+    found = {}
+    for number, name in enumerate(names):
+        mine = predicted == number
+        sure, order = confidence[mine].sort(descending=True)
+        right = (targets[mine][order] == number).cumsum(0)
+        given = torch.arange(1, len(sure) + 1)
+        of_class = int((targets == number).sum())
+        scores = {"precision": right / given, "recall": right / max(1, of_class)}
+        # Equal probabilities are on the same side.
+        last = torch.cat((sure[1:] < sure[:-1], torch.ones(min(1, len(sure)), dtype=torch.bool)))
+        places = (last & (scores[score] >= least)).nonzero()[:, 0].tolist()
+        row: dict[str, Any] = {"min_probability": None, "precision": None, "recall": 0.0, "given": 0}
+        if places:
+            place = places[-1] if score == "precision" else places[0]
+            below = float(sure[place + 1]) if place + 1 < len(sure) else 0.0
+            row = {
+                "min_probability": _shortest(below, float(sure[place])),
+                **{name: float(each[place]) for name, each in scores.items()},
+                "given": place + 1,
+            }
+        found[name] = row
+    return found
+
+
+def _shortest(low: float, high: float) -> float:
+    """The number with the fewest decimals above `low` and at most `high`; probabilities are float32."""
+    return next(
+        (value for digits in range(1, 17) if low < (value := math.floor(high * 10**digits) / 10**digits) <= high), high
+    )
 
 
 def balanced_weights(labels: Sequence[str]) -> list[float]:
@@ -301,6 +382,7 @@ def evaluation_report(task: Task, evaluation: Evaluation[ClassificationScores]) 
         table(
             ["confidence", "documents", "mean confidence", "accuracy", "this sure or more", "accuracy of those"], bins
         ),
+        *_least_table(evaluation),
         f"written to {evaluation.folder}",
     ]
     return "\n\n".join(parts)

@@ -222,6 +222,7 @@ class ExamplePipeline(Pipeline[Mapping[str, Any], Tensor, P], Generic[P]):
             "truncation": task.describe(encoded, config),
             "padding_fraction": padding_fraction(self.batches(sizes), sizes),
             **{name: errors.among(examples, texts) for name, errors in task.errors(logits, gold, config).items()},
+            **task.choices(logits, gold, config, self.options),
             **details,
         }
 
@@ -291,6 +292,10 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
 
         `evaluate` lists the worst of each. By default, it is not known.
         """
+        return {}
+
+    def choices(self, logits: Tensor, targets: Tensor, config: LongspanConfig, options: Any) -> Mapping[str, Any]:
+        """Details of settings of `predict` that `evaluation_options` choose; by default none."""
         return {}
 
     def eval_config(self, config: LongspanConfig, options: Any) -> LongspanConfig:

@@ -125,6 +125,40 @@ class CorpusTrainingOptions(ExcerptTrainingOptions):
 class EvaluationOptions(Options):
     """Keyword arguments of `longspan.evaluate`, and flags of the verb, that only one task has; by default none."""
 
+    @property
+    def split(self) -> str | None:
+        """Split that these options are for, unless another one is named; None for that of `evaluate`."""
+        return None
+
+
+@dataclass(frozen=True)
+class ClassEvaluationOptions(EvaluationOptions):
+    """Choice of the least probability of each label."""
+
+    precision: float | None = option(
+        None,
+        "choose the least probability of each label so that this share of the examples that get it are right, by "
+        "default on the validation split",
+        SHARE,
+    )
+    recall: float | None = option(
+        None,
+        "choose the least probability of each label so that this share of its examples get it, by default on the "
+        "validation split",
+        SHARE,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.precision is not None and self.recall is not None:
+            raise UserError(
+                f"expected precision or recall, got both ({self.precision} and {self.recall}); leave one out."
+            )
+
+    @property
+    def split(self) -> str | None:
+        return None if self.precision is None and self.recall is None else "validation"
+
 
 @dataclass(frozen=True)
 class PredictionOptions(Options):

@@ -5,10 +5,11 @@ from typing import Literal
 
 from longspan.data.config import UnlabelledData
 from longspan.options import option
-from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.options import ClassEvaluationOptions, LengthTrainingOptions
 
 __all__ = ["ClassificationData", "EvaluationOptions", "TrainingOptions"]
 
+EvaluationOptions = ClassEvaluationOptions
 TrainingOptions = LengthTrainingOptions
 
 

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from longspan.data.images.options import ImageData
 from longspan.options import option
-from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
+from longspan.tasks.base.options import ClassEvaluationOptions, LengthTrainingOptions
 
 __all__ = ["EvaluationOptions", "ImageClassificationData", "TrainingOptions"]
 
+EvaluationOptions = ClassEvaluationOptions
 TrainingOptions = LengthTrainingOptions
 
 

@@ -280,16 +280,18 @@ def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
     if schema.encoding == AUTO and not isinstance(text, Media) and len(files) > 1:
         likely = encoding_together([partial(open_packed, Path(file.path)) for file in files])
     for file in filter(lambda file: schema.draws(file.where), files):
+        whole = Path(file.path)
         if isinstance(text, Media):
-            yield schema.row(_cells(schema, text, file.path, label, file), file.where, Path(file.path).parent)
+            row = schema.row(_cells(schema, text, file.path, label, file), file.where, whole.parent)
+            yield row._replace(file=whole)
             continue
         try:
             content, encoding = read_document(Path(file.path), schema.encoding, likely)
         except NotText as error:
-            yield Row({}, f"{file.where}, byte {error.byte}", error.problem)
+            yield Row({}, f"{file.where}, byte {error.byte}", error.problem, file=whole)
             continue
         cells = _cells(schema, text, content, label, file)
-        yield schema.row(cells, file.where, Path(file.path).parent)._replace(encoding=encoding)
+        yield schema.row(cells, file.where, whole.parent)._replace(encoding=encoding, file=whole)
 
 
 def _cells(

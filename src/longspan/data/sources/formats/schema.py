@@ -21,12 +21,14 @@ class Row(NamedTuple):
         where: Its place, such as "reviews.csv, row 17" (not counting the header).
         problem: Why it is unusable, such as "no label" or "broken UTF-8" (details in brackets); empty if it is good.
         encoding: The encoding that `data.encoding = "auto"` found, if it is not UTF-8.
+        file: The file that it is, if it is a whole one.
     """
 
     values: dict[str, Any]
     where: str
     problem: str = ""
     encoding: str = ""
+    file: Path | None = None
 
 
 NOT_DRAWN = Row({}, "")

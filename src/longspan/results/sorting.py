@@ -4,8 +4,8 @@ import shutil
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol, TypeVar
 
-from longspan.data.sources.formats.schema import Row
 from longspan.errors import UserError
 from longspan.results import Prediction
 from longspan.results.outputs import folder_in, new_file
@@ -13,6 +13,19 @@ from longspan.results.predictions import ClassPrediction
 
 #: Folder of files without a label.
 UNSURE = "unsure"
+
+
+class FileRow(Protocol):
+    """A row that may be a whole file."""
+
+    @property
+    def where(self) -> str: ...
+
+    @property
+    def file(self) -> Path | None: ...
+
+
+R = TypeVar("R", bound=FileRow)
 
 
 class FileSorter:
@@ -46,7 +59,7 @@ class FileSorter:
                 )
         self._files: deque[Path] = deque()
 
-    def watch(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def watch(self, rows: Iterable[R]) -> Iterator[R]:
         """Yield rows, and note which files they are.
 
         Raises:

@@ -17,7 +17,7 @@ BYTE_PAIRS = ("bpe", "pieces")
 OF_THE_TOKENIZER = ("tokens", "vocab_size", "lowercase")
 """Settings that a trained model does not change with."""
 
-OF_THE_SPLITS = ("split_seed", "validation_fraction", "test_fraction", "sample")
+OF_THE_SPLITS = ("split_seed", "validation_fraction", "test_fraction", "sample", "corrections")
 """Settings that decide which rows a model was trained on."""
 
 SMALLEST_BPE = 258
@@ -45,6 +45,11 @@ class SourceData(Options):
     train: str = option("", "file or folder for training, instead of `path`")
     validation: str = option("", "file or folder for validation; replaces the validation split of `path`")
     test: str = option("", "file or folder for testing; replaces the test split of `path`")
+    corrections: str = option(
+        "",
+        "file with more rows for training, as `longspan serve` writes it (jsonl). A row replaces those with the same "
+        "document, and the last one counts; documents of validation and test data stay there as they are.",
+    )
     encoding: str = option(
         "utf-8",
         'encoding of text files and tables, such as "utf-8" or "latin-1". "auto" detects it for each file: UTF-8 if '
@@ -107,6 +112,11 @@ class SourceData(Options):
             raise UserError(
                 "data.validation_fraction and data.test_fraction must add up to less than 1, got "
                 f"{self.validation_fraction + self.test_fraction:g}, which leaves nothing to train on; lower either."
+            )
+        if self.corrections and not self.samples:
+            raise UserError(
+                f"expected data of rows with data.corrections, got data that are read whole ({self.corrections!r}); "
+                "leave it out."
             )
         if self.sample not in (0, 1) and not self.samples:
             raise UserError(

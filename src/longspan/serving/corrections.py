@@ -12,6 +12,7 @@ from longspan.data.columns.kinds import Column, Label, Labels, Text
 from longspan.data.columns.media import Media
 from longspan.data.sources.formats.schema import Row
 from longspan.errors import UserError, check_choice
+from longspan.machine.printing import json_text
 from longspan.results.outputs import append_line, folder_in, write_new
 from longspan.serving.model import Refused, Served
 
@@ -56,7 +57,7 @@ class Corrections:
         line = {name: cell for name, cell in cells.items() if cell is not None}
         line[getattr(self.served.run.recipe.data, self.target.setting)] = list(labels) if several else labels[0]
         line["corrected"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return append_line(self.path, json.dumps(line, ensure_ascii=False))
+        return append_line(self.path, json_text(line))
 
     def labels_of(self, given: Any) -> list[str]:
         """Labels that an example of a list has; empty if it was not labelled yet."""

@@ -3,20 +3,22 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from datasets import Dataset, DatasetDict
+import numpy as np
+from datasets import Dataset, DatasetDict, concatenate_datasets
 
 from longspan.data.columns.kinds import Column, Flags, Label, Labels, Text, WordLabels
 from longspan.data.columns.values import shown
 from longspan.data.sources.announcements import note_encodings, note_left_out
 from longspan.data.sources.caching import SmallSample, read_splits
 from longspan.data.sources.duplicates import count_duplicates, documents, note_duplicates
-from longspan.data.sources.formats.schema import schema_of
+from longspan.data.sources.formats.schema import Schema, schema_of
 from longspan.data.sources.locating import SPLITS, find
 from longspan.data.sources.splitting import beginning, cut, split_off, splits_one
 from longspan.errors import UserError
+from longspan.machine.printing import note
 
 #: Bytes of validation or test data of their own that are read whole, whatever the share of the others.
 WHOLE_BYTES = 1_000_000
@@ -100,6 +102,9 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
             parts = split_off(rows, of, fractions, config.split_seed, columns, stratify)
         ordered |= {split: rows.select(numbers) for split, numbers in parts.items()}
         found |= {split: of[numbers] for split, numbers in parts.items()}
+    if training and config.corrections:
+        ordered["train"] = _corrected(config, schema, columns, ordered)
+        found = documents(ordered, columns) if found else found
     duplicates = count_duplicates({split: found[split] for split in SPLITS if split in found})
     if training:
         # Where several rows are about each document, it need not be said.
@@ -107,6 +112,25 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
         note_duplicates(duplicates, {split: len(rows) for split, rows in ordered.items()}, told)
     ordered = {split: ordered[split] for split in SPLITS if split in ordered}
     return Splits(DatasetDict(ordered), skipped, encodings, duplicates)
+
+
+def _corrected(config: Any, schema: Schema, columns: Sequence[Column], splits: Mapping[str, Dataset]) -> Dataset:
+    """Training rows with those of `data.corrections`, in place of rows with the same document."""
+    own = replace(schema, encoding="utf-8", delimiter="auto", quoting="auto", header=True)
+    alone = replace(config, path="", train=config.corrections, validation="", test="")
+    rows = read_splits(find(alone, own, True), own, config.skip_bad_rows)[0]["train"]
+    check_labels({"train": splits["train"], "corrections": rows}, columns, False)
+    numbers = documents({"corrections": rows, **splits}, columns)
+    # The last row about a document.
+    last = {number: place for place, number in enumerate(numbers["corrections"].tolist())}
+    others = [numbers[split] for split in splits if split != "train"]
+    elsewhere = last.keys() & set(np.concatenate([np.zeros(0, np.int64), *others]).tolist())
+    if elsewhere:
+        many = f"{len(elsewhere):,} of {len(last):,}"
+        note(f"{many} documents in data.corrections are validation or test data, and stay so")
+    staying = np.flatnonzero(~np.isin(numbers["train"], [*last]))
+    added = rows.select([place for number, place in last.items() if number not in elsewhere])
+    return concatenate_datasets([splits["train"].select(staying), added])
 
 
 def source_bytes(config: Any, columns: Sequence[Column]) -> int:

@@ -259,7 +259,7 @@ def test_folders_of_classes_with_any_suffix_and_none(run_dir, sources, capsys):
     code, found, told = predicted(capsys, run_dir, "news")
     assert (code, found) == (0, NEWS)
     first, second = told.splitlines()
-    assert first == "longspan: left out 1 file that is no document: 1 .png."
+    assert first == "longspan: not read: 1 .png file (not in a format that is read as text)."
     assert second.startswith("longspan: 1 of 5 documents have more than the 4 tokens")
     assert predicted(capsys, run_dir, "news/rec.bad/deep/er/readme.md")[1] == {"readme.md": "no"}
     # A file by itself may have any suffix.

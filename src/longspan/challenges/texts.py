@@ -41,11 +41,11 @@ class _Documents(ClassFolders):
 def read_text(file: DocumentFile) -> str:
     """Return the text of a file in UTF-8; raise UserError if it is not text, or empty."""
     try:
-        text, _ = read_document(Path(file.path), "utf-8")
+        text = read_document(Path(file.path), "utf-8").text
     except NotText as error:
+        found = error.problem if error.byte is None else f"other bytes (byte {error.byte})"
         raise UserError(
-            f"expected text in UTF-8 in {file.path!r}, got other bytes (byte {error.byte}); save it as UTF-8, or "
-            "remove it."
+            f"expected text in UTF-8 in {file.path!r}, got {found}; save it as UTF-8, or remove it."
         ) from None
     if not text.strip():
         raise UserError(f"expected a text in {file.path!r}, got an empty file; remove it.")

@@ -39,8 +39,9 @@ class SourceData(Options):
         "each document has one label, also a folder with one sub-folder of text files per class, or with such folders "
         "under train/ and test/. If documents have no label, also a text file, which is one document, or a folder of "
         "text files, optionally with train/, valid/ and test/. In folders, any file is a document whose suffix is not "
-        "that of a table, a picture or the like; of .html files, the text is read. Text files and text formats may be "
-        "compressed: .gz, .xz, .zst or .zip.",
+        "that of a table, a picture or the like; of HTML pages, mail, Word, PDF and other documents "
+        "(docs/guides/documents.md), the text is read. Text files and text formats may be compressed: .gz, .xz, .zst "
+        "or .zip.",
     )
     train: str = option("", "file or folder for training, instead of `path`")
     validation: str = option("", "file or folder for validation; replaces the validation split of `path`")
@@ -133,6 +134,11 @@ class DataConfig(SourceData):
     """Texts: where they come from, how they are split, and how they are tokenised."""
 
     text_column: str = option("text", "column with the documents")
+    file_column: str = option(
+        "",
+        "column of a table with the paths of files, relative to the table, whose texts are the documents; instead of "
+        "`text_column`",
+    )
     tokens: str = option(
         "bpe",
         'kind of tokens: "bytes", "characters", "words" (punctuation split off), "whitespace" (split at white space '

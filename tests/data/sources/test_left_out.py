@@ -23,8 +23,8 @@ def folder(tmp_path: Path) -> Path:
     for number in range(12):
         for name in ("news", "mail"):
             (tmp_path / "inbox" / name / f"{number}.txt").write_text(f"{name} {number}\n", encoding="utf-8")
-        (tmp_path / "inbox" / "scans" / f"{number}.pdf").write_bytes(b"%PDF")
-    for name in ("letter.eml", "note.rtf"):
+        (tmp_path / "inbox" / "scans" / f"{number}.png").write_bytes(b"\x89PNG")
+    for name in ("letter.doc", "note.mp3"):
         (tmp_path / "inbox" / "mail" / name).write_text("From: x\n", encoding="utf-8")
     (tmp_path / "inbox" / "loose.txt").write_text("loose\n", encoding="utf-8")
     return tmp_path / "inbox"
@@ -34,14 +34,14 @@ def test_training_names_what_it_does_not_read(folder: Path, capsys: pytest.Captu
     found = load(Data(path=str(folder)), COLUMNS, stratify="label")
     assert set(found.splits["train"]["label"][:]) == {"news", "mail"}
     told = capsys.readouterr().err
-    assert "the folder 'scans' is no class, as all of its 12 files are left out" in told
+    assert "the folder 'scans' is no class, as none of its 12 files is read" in told
     assert "the folder 'empty' is no class, as it is empty" in told
     assert "left out 1 file of 'inbox' that are in no class folder" in told
-    assert "12 .pdf, 1 .eml, 1 .rtf" in told
+    assert "not read: 12 .png, 1 .doc, 1 .mp3 files (not in a format that is read as text)" in told
 
 
 def test_predictions_name_it_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list(read_rows(folder, COLUMNS, Data()))) == 24
     assert "'scans' is no class" in capsys.readouterr().err
     assert len(list(read_rows(folder, COLUMNS[:1], Data()))) == 25
-    assert "12 .pdf, 1 .eml, 1 .rtf" in capsys.readouterr().err
+    assert "not read: 12 .png, 1 .doc, 1 .mp3 files (not in a format that is read as text)" in capsys.readouterr().err

@@ -4,6 +4,7 @@ A column has a `name`, which tasks use, and a `setting`, the recipe's key under 
 Cells come as their source has them: text from csv; values and lists from JSON, parquet and the Hub.
 """
 
+import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -157,6 +158,21 @@ class Text(Column):
     @property
     def feature(self) -> Any:
         return _value("large_string")
+
+    def given(self, cell: Any) -> Any:
+        # A file, which changes; texts are never paths.
+        if isinstance(cell, os.PathLike):
+            path = Path(cell).absolute()
+            found = path.stat() if path.is_file() else None
+            return {"path": str(path), "size": found and found.st_size, "mtime_ns": found and found.st_mtime_ns}
+        return {"bytes": cell} if isinstance(cell, bytes) else cell
+
+    def cell(self, cells: Sequence[Any]) -> Any:
+        (cell,) = cells
+        if isinstance(cell, Mapping) and cell.get("bytes") is not None:
+            # Bytes elsewhere are text.
+            return {**cell, "bytes": memoryview(cell["bytes"])}
+        return cell
 
     def parse(self, cell: Any, folder: Path) -> str:
         if not isinstance(cell, str):

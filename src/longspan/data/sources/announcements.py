@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from longspan.data.sources.files.documents import INSTALL, lacks_package
 from longspan.data.sources.formats.schema import Row
 from longspan.machine.printing import note, printable
 
@@ -16,13 +17,15 @@ def note_encodings(found: Mapping[str, int], total: int) -> None:
 
 
 def note_left_out(suffixes: Mapping[str, int], remarks: Iterable[str] = ()) -> None:
-    """Say how many files of folders were left out, by suffix, and what else was; nothing if there was none."""
+    """Say how many files of folders were not read, by suffix, and what else was not; nothing if there was none."""
     for remark in remarks:
         note(remark)
-    if suffixes:
-        number = sum(suffixes.values())
-        what = "1 file that is no document" if number == 1 else f"{number:,} files that are no documents"
-        note(f"left out {what}: {_counts(suffixes)}")
+    lacking = {suffix: count for suffix, count in suffixes.items() if lacks_package(suffix)}
+    others = {suffix: count for suffix, count in suffixes.items() if suffix not in lacking}
+    if lacking:
+        note(f"not read: {_files(lacking)} ({INSTALL} reads them)")
+    if others:
+        note(f"not read: {_files(others)} (not in a format that is read as text)")
 
 
 def noting_encodings(rows: Iterator[Row]) -> Iterator[Row]:
@@ -34,6 +37,10 @@ def noting_encodings(rows: Iterator[Row]) -> Iterator[Row]:
         found.update([row.encoding] if row.encoding else [])
         yield row
     note_encodings(found, total)
+
+
+def _files(numbers: Mapping[str, int]) -> str:
+    return f"{_counts(numbers)} {'file' if sum(numbers.values()) == 1 else 'files'}"
 
 
 def _counts(numbers: Mapping[str, int]) -> str:

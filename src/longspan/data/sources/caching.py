@@ -25,6 +25,7 @@ from filelock import FileLock
 import longspan
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.files.decoding import broken, encoding_name
+from longspan.data.sources.files.documents import readers
 from longspan.data.sources.files.encodings import AUTO, detector
 from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.sources.formats.schema import Schema
@@ -39,7 +40,7 @@ _PLACES = {"where": Value("string"), "problem": Value("string"), "encoding": Val
 def _rows_version(*packages: str) -> str:
     """Return a hash of the code that reads rows, that of more packages included: other code may give other rows or
     problems for the same files."""
-    digest = hashlib.sha256(f"{longspan.__version__} {detector()}".encode())
+    digest = hashlib.sha256(f"{longspan.__version__} {detector()} {readers()}".encode())
     for package in ("longspan.data.sources", "longspan.data.columns", *packages):
         for folder in resources.files(package), *_folders(resources.files(package)):
             for file in sorted(folder.iterdir(), key=lambda file: file.name):

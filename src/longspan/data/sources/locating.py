@@ -239,7 +239,12 @@ def _files_named(schema: Schema, reader: Callable[[Schema], Iterator[Row]]) -> t
 
     Files may change, appear or disappear while the table stays the same.
     """
-    columns = [column for column in schema.columns if isinstance(column, File)]
+    paths = [
+        File(column.name, column.setting, required=column.required) if schema.names_files(column) else column
+        for column in schema.columns
+    ]
+    schema = replace(schema, columns=tuple(paths))
+    columns = [column for column in paths if isinstance(column, File)]
     if not columns:
         return "", 0
     digest, size = hashlib.sha256(), 0
@@ -258,6 +263,8 @@ def _read_one(file: DocumentFile, schema: Schema) -> Iterator[Row]:
     """Read a file that was named by itself: if it is bad there is no row to leave out, so it is an error."""
     encoding = "an encoding that is known" if schema.encoding == AUTO else encoding_name(schema.encoding)
     for row in read_files([file], schema):
+        if not row.values and ", byte " not in row.where:
+            raise UserError(f"expected text in {file.where!r}, got {row.problem}; choose another file.")
         if not row.values:
             raise UserError(
                 f"expected text in {encoding}, got another encoding or no text at {row.where}; {mend(schema.encoding)}."

@@ -39,6 +39,7 @@ _BINARY = {
     b"SQLite format 3\x00": "an SQLite database",
     b"\x89PNG": "a picture",
     b"\xff\xd8\xff": "a picture",
+    b"\x78\x9f\x3e\x22": "a winmail.dat of Outlook",
 }
 """Kinds of files that are no text in any encoding, by their first bytes."""
 
@@ -52,13 +53,17 @@ class NotText(ValueError):
     """A document that is not text in its encoding.
 
     Args:
-        byte: The position of the first invalid byte, from 0.
+        byte: The position of the first invalid byte, from 0; None if it is not about bytes.
         problem: The problem, as rows have it.
     """
 
-    def __init__(self, byte: int, problem: str) -> None:
-        super().__init__(f"byte {byte}: {problem}")
+    def __init__(self, byte: int | None, problem: str) -> None:
+        super().__init__(problem)
         self.byte, self.problem = byte, problem
+
+    def place(self, where: str) -> str:
+        """The place of the problem in the file at a place."""
+        return where if self.byte is None else f"{where}, byte {self.byte}"
 
 
 def check_encoding(name: str) -> None:

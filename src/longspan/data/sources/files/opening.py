@@ -6,15 +6,17 @@ import gzip
 import io
 import lzma
 import os
+import re
 import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
-from longspan.data.sources.files.decoding import binary_kind, decode, encoding_name
+from longspan.data.sources.files.decoding import NotText, binary_kind, decode, encoding_name
+from longspan.data.sources.files.documents import NEEDS, document_text, is_packed
 from longspan.data.sources.files.encodings import AUTO, find_encoding, mark_of
 from longspan.data.sources.files.html import SUFFIXES as HTML
 from longspan.data.sources.files.html import html_text
@@ -28,6 +30,7 @@ LARGEST_DOCUMENT = 1 << 31
 """Maximum number of bytes in a compressed document, so that a small one cannot fill the memory."""
 
 _CHUNK = 1 << 20
+_PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body|meta|table)\b", re.IGNORECASE)
 
 
 def missing(path: Path) -> str:
@@ -196,19 +199,30 @@ class _Zstandard(io.RawIOBase):
         return len(content)
 
 
-def read_document(path: Path, encoding: str, likely: str = "") -> tuple[str, str]:
-    """Return the text of a file, decompressed and without its byte order mark; of an HTML page, the text it shows.
+class DocumentText(NamedTuple):
+    """The text of a file.
+
+    Attributes:
+        text: The text, without a byte order mark.
+        encoding: The encoding that "auto" found; empty for UTF-8, and with any other `encoding`.
+        extracted_from: The kind of file, such as ".pdf", whose text this is; empty for a text or an HTML page.
+    """
+
+    text: str
+    encoding: str = ""
+    extracted_from: str = ""
+
+
+def read_document(path: Path, encoding: str, likely: str = "") -> DocumentText:
+    """Text of a file, decompressed; of an HTML page, the text it shows; of a Word or PDF file and the like, its text.
 
     Args:
         path: The file.
         encoding: Its encoding, or "auto".
         likely: That of the files next to it, as for `find_encoding`.
 
-    Returns:
-        The text, and the encoding that "auto" found; empty for UTF-8, and with any other `encoding`.
-
     Raises:
-        NotText: It is not text in the encoding.
+        NotText: See `text_of`.
         UserError: See `open_packed`; or a compressed file contains more than `LARGEST_DOCUMENT` bytes.
     """
     name = printable(path.name)
@@ -221,16 +235,38 @@ def read_document(path: Path, encoding: str, likely: str = "") -> tuple[str, str
                     f"expected at most {LARGEST_DOCUMENT:,} bytes in a compressed document, got more in {name}; "
                     "decompress it, and split it into several files."
                 )
-    text, found = decode(bytes(content), encoding, likely)
-    return (html_text(text, name) if packed_suffix(path) in HTML else text), found
+    return text_of(bytes(content), packed_suffix(path), encoding, likely, name)
+
+
+def text_of(content: bytes, suffix: str, encoding: str, likely: str = "", name: str = "a page") -> DocumentText:
+    """Text of the content of a file.
+
+    Args:
+        content: The file.
+        suffix: The suffix of its name, in lower case; "" if it has none.
+        encoding: Its encoding if it is text, or "auto".
+        likely: That of the files next to it, as for `find_encoding`.
+        name: Its name in messages.
+
+    Raises:
+        NotText: It is not text in the encoding, or a document that cannot be read.
+    """
+    if is_packed(content, suffix):
+        return DocumentText(document_text(content, suffix), extracted_from=suffix or "document")
+    # Programs save HTML as .doc or .xls, too.
+    is_page = suffix in HTML or (suffix in NEEDS and _PAGE.match(content) is not None)
+    if suffix in NEEDS and content and not is_page:
+        raise NotText(None, f"damaged (not a {suffix} file)")
+    text, found = decode(content, encoding, likely)
+    return DocumentText(html_text(text, name) if is_page else text, found)
 
 
 def check_text(path: Path, encoding: str) -> None:
     """Raise UserError for a file whose first bytes say that it is no text, or text in another encoding."""
     with open_packed(path) as stream:
         head = stream.read(32)
-    name = printable(path.name)
-    if kind := binary_kind(head):
+    name, suffix = printable(path.name), packed_suffix(path)
+    if kind := binary_kind(head) or (f"a {suffix} file" if suffix in NEEDS else ""):
         raise UserError(f"expected text in {name}, got {kind}; save its content as text, such as csv.")
     found = mark_of(head)
     if found in ("utf-16", "utf-32") and encoding != AUTO and not codecs.lookup(encoding).name.startswith(found):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from longspan.data.columns.kinds import Label, Text
 from longspan.data.columns.media import Media
 from longspan.data.sources.files.decoding import NotText
+from longspan.data.sources.files.documents import NEEDS, lacks_package
 from longspan.data.sources.files.encodings import AUTO, encoding_together
 from longspan.data.sources.files.opening import examine, open_packed, read_document, suffix
 from longspan.data.sources.formats.schema import Row, Schema
@@ -21,18 +22,14 @@ from longspan.machine.printing import printable
 # fmt: off
 OTHER = frozenset((
     # Tables, which are read row by row when they are named themselves.
-    ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".xls", ".xlsx", ".xlsm", ".xlsb",
-    ".ods", ".numbers", ".db", ".sqlite",
+    ".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather", ".numbers", ".db", ".sqlite",
     # Pictures, sound, film and fonts.
     ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ico", ".svg", ".heic", ".psd",
     ".wav", ".mp3", ".flac", ".ogg", ".m4a", ".mp4", ".avi", ".mov", ".mkv", ".webm", ".ttf", ".otf", ".woff", ".woff2",
     # Documents of other programs, archives, programs, weights.
-    ".pdf", ".ps", ".doc", ".docx", ".docm", ".odt", ".odp", ".odg", ".ppt", ".pptx", ".pages", ".key", ".epub",
-    ".mobi", ".tar", ".tgz", ".bz2", ".7z", ".rar", ".jar",
+    ".ps", ".doc", ".odg", ".ppt", ".pages", ".key", ".mobi", ".tar", ".tgz", ".bz2", ".7z", ".rar", ".jar",
     ".whl", ".iso", ".exe", ".dll", ".so", ".dylib", ".a", ".o", ".obj", ".class", ".pyc", ".pyd", ".bin", ".lock",
     ".npy", ".npz", ".pt", ".pth", ".ckpt", ".pkl", ".safetensors", ".onnx", ".gguf", ".h5", ".hdf5",
-    # Mail and rich text, which need more than decoding.
-    ".eml", ".msg", ".rtf",
 ))
 # fmt: on
 """Suffixes of what is no document: every other visible file of a folder is one, whatever its suffix."""
@@ -96,10 +93,11 @@ def _list(folder: Path | os.DirEntry[str], prefix: str, above: tuple[tuple[int, 
 
 
 def visible(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder in order of names, without hidden ones."""
+    """Return the entries of a folder in order of names, without hidden ones and the locks of open office files."""
     try:
         with os.scandir(folder) as entries:
-            return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
+            shown = (entry for entry in entries if not entry.name.startswith((".", "~$")))
+            return sorted(shown, key=lambda entry: entry.name)
     except OSError as error:
         raise UserError(
             f"expected to read the folder {os.fspath(folder)!r}, got an error ({error.strerror}); check it."
@@ -157,8 +155,9 @@ def list_texts(root: Path, files: Sequence[Listed], media: type[Media] | None = 
 
 
 def is_text(file: Listed) -> bool:
-    """Return whether a file of a folder is a document, according to its suffix."""
-    return suffix(Path(file.path)) not in OTHER
+    """Return whether a file of a folder is a document that can be read, according to its suffix."""
+    found = suffix(Path(file.path))
+    return found not in OTHER and not lacks_package(found)
 
 
 def is_wanted(file: Listed, media: type[Media] | None) -> bool:
@@ -253,7 +252,7 @@ def _unread(
     there = Counter(label for _, label in files)
     for label in (printable(folder.name) for folder in classes):
         if not wanted[label]:
-            what = f"all of its {there[label]:,} files are left out" if there[label] else "it is empty"
+            what = f"none of its {there[label]:,} files is read" if there[label] else "it is empty"
             yield f"the folder {label!r} is no class, as {what}"
     if loose := sum(not is_folder(entry) for entry in visible(root)):
         yield f"left out {loose:,} {'file' if loose == 1 else 'files'} of {root.name!r} that are in no class folder"
@@ -278,7 +277,8 @@ def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
     text, label = schema.document_columns("a folder of text files")
     likely = ""
     if schema.encoding == AUTO and not isinstance(text, Media) and len(files) > 1:
-        likely = encoding_together([partial(open_packed, Path(file.path)) for file in files])
+        texts = [path for path in (Path(file.path) for file in files) if suffix(path) not in NEEDS]
+        likely = encoding_together([partial(open_packed, path) for path in texts])
     for file in filter(lambda file: schema.draws(file.where), files):
         whole = Path(file.path)
         if isinstance(text, Media):
@@ -286,12 +286,12 @@ def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
             yield row._replace(file=whole)
             continue
         try:
-            content, encoding = read_document(Path(file.path), schema.encoding, likely)
+            found = read_document(whole, schema.encoding, likely)
         except NotText as error:
-            yield Row({}, f"{file.where}, byte {error.byte}", error.problem, file=whole)
+            yield Row({}, error.place(file.where), error.problem, file=whole)
             continue
-        cells = _cells(schema, text, content, label, file)
-        yield schema.row(cells, file.where, whole.parent)._replace(encoding=encoding, file=whole)
+        row = schema.row(_cells(schema, text, found.text, label, file), file.where, whole.parent)
+        yield row._replace(encoding=found.encoding, file=whole, extracted_from=found.extracted_from)
 
 
 def _cells(

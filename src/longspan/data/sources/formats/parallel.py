@@ -7,7 +7,7 @@ from pathlib import Path
 
 from longspan.data.sources.files.decoding import detected_encoding, open_text
 from longspan.data.sources.files.encodings import AUTO
-from longspan.data.sources.files.opening import COMPRESSED, encoding_of, examine, expand, open_packed
+from longspan.data.sources.files.opening import COMPRESSED, check_text, encoding_of, examine, expand, open_packed
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError
 from longspan.machine.printing import printable
@@ -68,6 +68,8 @@ def read_parallel(files: Sequence[Path], schema: Schema) -> Iterator[Row]:
     Raises:
         UserError: A file cannot be read, all are empty, or they have different numbers of lines.
     """
+    for file in files:
+        check_text(file, schema.encoding)
     names = [printable(file.name) for file in files]
     encodings = [encoding_of(file, schema.encoding) for file in files]
     found = next(filter(None, map(detected_encoding, encodings)), "") if schema.encoding == AUTO else ""

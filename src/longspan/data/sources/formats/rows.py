@@ -1,16 +1,18 @@
 """Reading rows from files, folders and standard input one at a time, each with its exact place: `read_rows`."""
 
+import io
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from longspan.data.columns.kinds import Column, Text, Words
 from longspan.data.columns.media import Media
 from longspan.data.sources.announcements import note_left_out, noting_encodings
 from longspan.data.sources.files.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
+from longspan.data.sources.files.documents import NEEDS, is_packed
 from longspan.data.sources.files.encodings import AUTO
-from longspan.data.sources.files.opening import encoding_of, examine, expand, packed_suffix, read_document
+from longspan.data.sources.files.opening import encoding_of, examine, expand, packed_suffix, read_document, text_of
 from longspan.data.sources.formats.conll import looks_like_columns
 from longspan.data.sources.formats.folders import (
     document_file,
@@ -67,7 +69,7 @@ def read_rows(
 def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Iterator[Row]:
     """Do what `read_rows` does, but leave it to the caller to say which encodings were found."""
     if str(path) == "-" and stdin is not None:
-        return _read_lines(stdin, schema)
+        return _read_standard_input(stdin, schema)
     path = expand(path)
     if files := parallel_files(path, schema):
         return read_parallel(files, schema)
@@ -84,10 +86,10 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
     if is_object(path, schema):
         return read_objects([document_file(path, printable(path.name))], schema)
     words = schema.of(Words)
-    if words and isinstance(words[0], Words) and words[0].raw and packed_suffix(path) not in FORMATS:
-        encoding = encoding_of(path, schema.encoding)
-        if not looks_like_columns(path, encoding):
-            return _read_raw(path, schema, words[0])
+    kind = packed_suffix(path)
+    raw = bool(words) and isinstance(words[0], Words) and words[0].raw and kind not in FORMATS
+    if raw and (kind in NEEDS or not looks_like_columns(path, encoding_of(path, schema.encoding))):
+        return _read_raw(path, schema, words[0])
     if is_lines(path, schema):
         return read_parallel([path], schema)
     if is_document(path, schema):
@@ -99,11 +101,12 @@ def _read_raw(path: Path, schema: Schema, column: Column) -> Iterator[Row]:
     """Yield the text of a file, whose words are to be found."""
     where = printable(path.name)
     try:
-        text, encoding = read_document(path, schema.encoding)
+        found = read_document(path, schema.encoding)
     except NotText as error:
         yield Row({}, where, error.problem)
         return
-    yield schema.row({schema.names[column.name]: text}, where, path.parent)._replace(encoding=encoding)
+    row = schema.row({schema.names[column.name]: found.text}, where, path.parent)
+    yield row._replace(encoding=found.encoding, extracted_from=found.extracted_from)
 
 
 def is_lines(path: Path, schema: Schema) -> bool:
@@ -120,6 +123,23 @@ def is_document(path: Path, schema: Schema) -> bool:
     if len(needed) == 1 and isinstance(needed[0], Media):
         return path.suffix.lower() in needed[0].suffixes
     return len(needed) == 1 and not schema.lines and isinstance(needed[0], Text) and packed_suffix(path) not in FORMATS
+
+
+def _read_standard_input(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:
+    """Yield the only row of a document of another program, or else a row for each line."""
+    stream = stdin if isinstance(stdin, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stdin))
+    column = next((column for column in schema.of(Text) if column.required), None)
+    if column is None or not is_packed(stream.peek(8), ""):
+        yield from _read_lines(stream, schema)
+        return
+    where = "standard input"
+    try:
+        found = text_of(stream.read(), "", schema.encoding)
+    except NotText as error:
+        yield Row({}, where, error.problem)
+    else:
+        row = schema.row({schema.names[column.name]: found.text}, where, Path())
+        yield row._replace(extracted_from=found.extracted_from)
 
 
 def _read_lines(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from longspan.data.columns.files import File
 from longspan.data.columns.kinds import RESERVED, Column, Label, Text, WordLabels, Words
 from longspan.data.columns.media import Media
 from longspan.data.columns.values import BadCell, WrongColumn, is_name, listed, shown
-from longspan.data.sources.files.decoding import broken
+from longspan.data.sources.files.decoding import NotText, broken
+from longspan.data.sources.files.opening import read_document, text_of
 from longspan.errors import UserError, did_you_mean
 
 
@@ -22,6 +24,7 @@ class Row(NamedTuple):
         problem: Why it is unusable, such as "no label" or "broken UTF-8" (details in brackets); empty if it is good.
         encoding: The encoding that `data.encoding = "auto"` found, if it is not UTF-8.
         file: The file that it is, if it is a whole one.
+        extracted_from: The kind of document, such as ".pdf", that a program made and whose text is read; else empty.
     """
 
     values: dict[str, Any]
@@ -29,6 +32,7 @@ class Row(NamedTuple):
     problem: str = ""
     encoding: str = ""
     file: Path | None = None
+    extracted_from: str = ""
 
 
 NOT_DRAWN = Row({}, "")
@@ -67,6 +71,7 @@ class Schema:
         header: Whether their first row has the names of the columns; otherwise these are numbered from 1.
         sample: Share of the rows that are read.
         seed: Seed of their choice.
+        file_column: The name in the source of a column of paths, whose files are the texts; empty if there is none.
     """
 
     columns: tuple[Column, ...]
@@ -77,12 +82,13 @@ class Schema:
     quoting: str = "auto"
     sample: float = 1.0
     seed: int = 0
+    file_column: str = ""
 
     @property
     def facts(self) -> list[Any]:
         """Everything the rows depend on besides the source, as JSON."""
         columns = [column.facts for column in self.columns]
-        return [self.names, columns, self.encoding, self.delimiter, self.header, self.quoting]
+        return [self.names, columns, self.encoding, self.delimiter, self.header, self.quoting, self.file_column]
 
     @property
     def sources(self) -> list[str]:
@@ -177,9 +183,11 @@ class Schema:
         except UnicodeError:
             return Row({}, where, broken(self.encoding))
         values: dict[str, Any] = {}
-        problem = ""
+        problem = extracted_from = ""
         for column, cell in zip(self.columns, decoded, strict=True):
             try:
+                if isinstance(column, Text):
+                    cell, extracted_from = self._text(column, cell, folder)
                 value = None if cell is None else column.parse(cell, folder)
             except BadCell as error:
                 values[column.name] = None
@@ -196,7 +204,32 @@ class Schema:
                 problem = problem or f"no {column.name}"
         for column in self.columns:
             problem = problem or column.check(values)
-        return Row(values, where, problem)
+        return Row(values, where, problem, extracted_from=extracted_from)
+
+    def names_files(self, column: Column) -> bool:
+        """Whether the cells of a column are paths, of files with the texts."""
+        return type(column) is Text and self.names[column.name] == self.file_column
+
+    def _text(self, column: Text, cell: Any, folder: Path) -> tuple[Any, str]:
+        """Return a cell, or the text of the file that it names or holds, and the kind of document.
+
+        Raises:
+            BadCell: The file cannot be read.
+        """
+        if isinstance(cell, str) and self.names_files(column):
+            cell = {"path": File(column.name, column.setting).parse(cell, folder)}
+        if type(column) is not Text or not isinstance(cell, Mapping) or not cell.keys() & {"path", "bytes"}:
+            return cell, ""
+        try:
+            if cell.get("bytes") is not None:
+                found = text_of(bytes(cell["bytes"]), "", self.encoding)
+            elif cell["path"] is None:
+                return None, ""
+            else:
+                found = read_document(folder / cell["path"], self.encoding)
+        except (NotText, UserError) as error:
+            raise BadCell(getattr(error, "problem", str(error))) from None
+        return found.text, found.extracted_from
 
     def document_columns(self, what: str) -> tuple[Text | Media, Label | None]:
         """Return the column of texts, or of media, and the label column, if any, of a source that is not a table.
@@ -269,7 +302,10 @@ def schema_of(columns: Sequence[Column], config: Any) -> Schema:
     """
     delimiter = DELIMITERS.get(config.delimiter, config.delimiter)
     names = source_names(columns, config)
-    return Schema(tuple(columns), names, config.encoding, delimiter, config.header, config.quoting)
+    files = getattr(config, "file_column", "")
+    names |= {column.name: files for column in columns if files and column.setting == "text_column"}
+    shared = tuple(columns), names, config.encoding, delimiter, config.header, config.quoting
+    return Schema(*shared, file_column=files)
 
 
 def _decoded(cell: Any) -> Any:

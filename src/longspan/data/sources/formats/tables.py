@@ -467,15 +467,15 @@ def read_objects(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]
     for file in files:
         path = Path(file.path)
         try:
-            content, encoding = read_document(path, schema.encoding)
+            found = read_document(path, schema.encoding)
         except NotText as error:
-            yield Row({}, f"{file.where}, byte {error.byte}", error.problem)
+            yield Row({}, error.place(file.where), error.problem)
             continue
-        cells, problem = json_object(content, schema.encoding)
+        cells, problem = json_object(found.text, schema.encoding)
         if cells is None:
             yield Row({}, file.where, problem)
         else:
-            yield schema.row(cells, file.where, path.parent)._replace(encoding=encoding)
+            yield schema.row(cells, file.where, path.parent)._replace(encoding=found.encoding)
 
 
 def _reads_objects(schema: Schema) -> bool:

@@ -39,6 +39,7 @@ _LAZY = {
     "load": "longspan.verbs.trained",
     "plan": "longspan.verbs.plan",
     "predict": "longspan.verbs.predict",
+    "suggest": "longspan.verbs.suggest",
     "train": "longspan.verbs.train",
     "write_report": "longspan.verbs.report",
 }
@@ -74,6 +75,7 @@ __all__ = [
     "load",
     "plan",
     "predict",
+    "suggest",
     "train",
     "write_report",
 ]

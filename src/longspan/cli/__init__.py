@@ -236,6 +236,16 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     if used in ("", "predict"):
         flags.add_of_tasks(verb, {task: tasks.prediction_options(task) for task in tasks.names()})
 
+    verb = add("suggest", _suggest, "rank documents without labels by how much a model learns from them")
+    flags.add_run(verb)
+    flags.add_checkpoint(verb)
+    told = f"documents, in any form `longspan predict` reads; also {reads.rpartition('Also ')[2]}"
+    verb.add_argument("files", metavar="POOL", nargs="+", help=told)
+    verb.add_argument("--output", metavar="FILE", type=Path, required=True, help="csv file to write")
+    verb.add_argument("--overwrite", action="store_true", help="replace the file")
+    told = "documents that are suggested at most (default: %(default)s)"
+    verb.add_argument("--number", metavar="N", type=int, default=100, help=told)
+
     serving.add(add("serve", serving.run, "answer requests over HTTP, and show a page to try a model and correct it"))
 
     verb = add("generate", _generate, "generate text with a language model")
@@ -420,8 +430,8 @@ def _explain(args: argparse.Namespace, out: TextIO) -> None:
 
     if args.out is not None:
         check_file(args.out, *SUFFIXES)
-    overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
-    files = [word for word in args.files if word not in overrides] or ["-"]
+    overrides, files = _divided(args.files)
+    files = files or ["-"]
     if len(files) > 1:
         raise UserError(f"expected one file to explain an example of, got {len(files)}; name one, and its row.")
     run = _loaded(args)
@@ -463,9 +473,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
     known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
     known |= {"format", "output", "overwrite", "sort_into", *names(ReadingOptions)}
     given = {name: value for name, value in vars(args).items() if name in known}
-    overrides = [word for word in args.files if re.match(r"data\.\w+=", word)]
-    files = [word for word in args.files if word not in overrides]
-    given["overrides"] = overrides
+    given["overrides"], files = _divided(args.files)
     of_labels = {label: least for label, least in args.min_probability if label is not None}
     of_all = [least for label, least in args.min_probability if label is None]
     if len(of_all) > 1 or (of_all and of_labels) or len(of_labels) < len(args.min_probability) - len(of_all):
@@ -484,6 +492,29 @@ def _least(value: str) -> tuple[str | None, float]:
         return (label if is_of_one else None), float(number)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a probability, or LABEL=PROBABILITY, got {value!r}") from None
+
+
+def _suggest(args: argparse.Namespace, out: TextIO) -> None:
+    from longspan.results.outputs import check_file
+
+    check_file(args.output, ".csv")
+    if args.output.exists() and not args.overwrite:
+        raise UserError(f"expected a new file, got {str(args.output)!r}, which exists; add --overwrite to replace it.")
+    overrides, files = _divided(args.files)
+    run = _loaded(args)
+    from longspan.verbs.suggest import suggest, write_suggestions
+
+    found = suggest(run, files, args.number, overrides=overrides, stdin=sys.stdin.buffer)
+    write_suggestions(run, found, args.output)
+    result = {"suggested": len(found), "written": str(args.output)}
+    command = shlex.join(["longspan", "serve", str(args.run), "--label", str(args.output)])
+    emit(args, out, result, f"{len(found):,} documents written to {args.output}; label them with\n\n    {command}")
+
+
+def _divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Settings of data among words, and the other words."""
+    overrides = [word for word in words if re.match(r"data\.\w+=", word)]
+    return overrides, [word for word in words if word not in overrides]
 
 
 def _generate(args: argparse.Namespace, out: TextIO) -> None:

@@ -30,7 +30,7 @@ def read(path: Path) -> pd.DataFrame:
     if path.suffix == ".parquet":
         return pd.read_parquet(path)
     if path.suffix == ".xlsx":
-        return pd.read_excel(path)
+        return pd.read_excel(path, engine="openpyxl")
     return pd.read_csv(path, sep="\t" if path.suffix == ".tsv" else ",")
 
 

@@ -1,6 +1,7 @@
 """The API of a server: answers, limits, and what it refuses."""
 
 import base64
+import dataclasses
 import json
 import random
 import threading
@@ -241,3 +242,10 @@ def test_paths_are_texts(run: Run, client: TestClient, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("good good good", encoding="utf-8")
     answer = client.post("/predict", json={"inputs": [str(tmp_path / "secret.txt"), "hub:imdb", "-", "packages"]})
     assert [one["label"] for one in answer.json()["predictions"]] == ["no"] * 4
+    for cell in ({"path": str(tmp_path / "secret.txt")}, {"bytes": coded(b"good")}):
+        assert client.post("/predict", json={"inputs": [{"text": cell}]}).status_code == 422
+    data = dataclasses.replace(run.recipe.data, file_column="path")
+    with client_of(dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, data=data))) as other:
+        found = other.post("/predict", json={"inputs": [{"path": str(tmp_path / "secret.txt")}]})
+        assert (found.status_code, "'text'" in found.text) == (422, True)
+        assert other.post("/predict", json={"inputs": ["good"]}).json()["predictions"][0]["label"] == "yes"

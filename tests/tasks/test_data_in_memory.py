@@ -18,7 +18,7 @@ TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
     "tsv": lambda path: pd.read_csv(path, sep="\t"),
     "jsonl": lambda path: pd.read_json(path, lines=True),
     "parquet": pd.read_parquet,
-    "xlsx": pd.read_excel,
+    "xlsx": lambda path: pd.read_excel(path, engine="openpyxl"),
 }
 assert TABLES.keys() == {*FORMATS}
 SMALL = {"dim": 8, "heads": 2, "depth": 1, "num_train_epochs": 1, "per_device_train_batch_size": 4}

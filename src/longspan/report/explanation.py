@@ -74,6 +74,7 @@ class Explanation(Result):
         scores: How much each position raises `value`, of all parts of the model together.
         places: The unit: "characters", "seconds", "pixels", "nodes" or "clicks".
         text: The text, of documents.
+        extracted_from: The kind of file, such as ".pdf", that this text was extracted from; empty of others.
         names: Name of each position, such as the type of a node; empty where they have no names.
         image: An image as the model reads it, a PNG file in Base64, for pages alone; empty of others.
         parts: The same by part of the model, "network" and "n-grams", if it has both; or weights by layer and head.
@@ -96,6 +97,7 @@ class Explanation(Result):
     parts: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
     ngrams: Sequence[Mapping[str, Any]] = ()
     checks: Mapping[str, Mapping[str, float]] | None = None
+    extracted_from: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but the image, as JSON."""
@@ -339,6 +341,8 @@ _PRINTED, _BESIDE = 8, 24
 def explanation_summary(explanation: Explanation) -> str:
     """Return the words that count most, the n-grams, and what deletions say of the scores."""
     said = f"{explanation.where}: {explanation.of} ({explanation.value:+.2f} {explanation.unit})"
+    if explanation.extracted_from:
+        said += f"; of the text extracted from the {explanation.extracted_from} file"
     read = explanation.prediction.get("tokens_read")
     if read is not None:
         said += f"; {read:,} of {explanation.prediction['tokens_total']:,} positions were read"

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,10 @@ class Served:
     def __init__(self, run: Run, limits: Limits) -> None:
         self.run, self.limits = run, limits
         self.columns = list(run.task.inputs(run.recipe.data))
-        self.schema = schema_of(self.columns, run.recipe.data)
+        # A path would be one of the server.
+        self.schema = schema_of(self.columns, run.recipe.data, files=False)
+        texts = {"file_column": ""} if hasattr(run.recipe.data, "file_column") else {}
+        self._data_in_memory = replace(run.recipe.data, **texts)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="model", daemon=True)
 
@@ -162,7 +165,7 @@ class Served:
         return rows
 
     def _of_values(self, inputs: list[Any]) -> Iterator[Row]:
-        return rows_in_memory(self.run, [self._without_paths(one) for one in inputs], self.run.recipe.data)
+        return rows_in_memory(self.run, [self._without_paths(one) for one in inputs], self._data_in_memory)
 
     def _without_paths(self, given: Any) -> Any:
         """An input whose files are bytes. A path would be one of the server."""

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -93,7 +94,9 @@ def _explained(
     check_choice("method", method, METHODS)
     if row is not None and row < 1:
         raise UserError(f"expected the number of a row, from 1, got {row}; count from 1.")
-    return explained(run.task.case(run, _chosen(rows(), row), of, at), method, check)
+    chosen = _chosen(rows(), row)
+    found = explained(run.task.case(run, chosen, of, at), method, check)
+    return replace(found, extracted_from=chosen.extracted_from)
 
 
 def _chosen(rows: Iterator[Row], number: int | None) -> Row:

@@ -1,6 +1,7 @@
 """Documents of other programs are read as text, whatever they are called, and hostile ones cost little."""
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -121,6 +122,39 @@ def test_a_file_of_a_table_is_read_again_when_it_changes(tmp_path: Path) -> None
         table = Data(path=str(tmp_path / "t.csv"), file_column="path", validation_fraction=0)
         for settings in (table, with_data(Data(validation_fraction=0), COLUMNS, frame)):
             assert set(load(settings, COLUMNS).splits["train"]["text"][:]) == {text}
+
+
+def test_training_on_files_in_memory_counts_those_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "scan.pdf").write_bytes(pdf(""))
+    (tmp_path / "good.docx").write_bytes(word("good"))
+    frame = pd.DataFrame({"text": [tmp_path / "good.docx", tmp_path / "scan.pdf", b"bytes"], "label": ["a", "b", "b"]})
+    copied = with_data(Data(validation_fraction=0, skip_bad_rows=True), COLUMNS, frame)
+    assert load(copied, COLUMNS).splits["train"]["text"][:] == ["good", "bytes"]
+    told = capsys.readouterr().err
+    assert "not read: 1 of 3 files in the DataFrame (1 scanned PDF without text)" in told
+    rows = list(rows_of(frame, TEXT, Data()))
+    assert [row.problem for row in rows] == ["", "scanned PDF without text", ""]
+    assert [row.extracted_from for row in rows] == [".docx", "", ""]
+
+
+def test_only_files_in_memory_and_columns_named_so_are_files(tmp_path: Path) -> None:
+    """Neither objects in JSON, which strangers may write, nor texts that are paths."""
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    for cell in ({"path": str(secret)}, {"bytes": "x"}):
+        line = json.dumps({"text": cell})
+        (tmp_path / "a.jsonl").write_text(line)
+        with pytest.raises(UserError, match=r"expected text in column 'text', got a value of type dict"):
+            list(read_rows(tmp_path / "a.jsonl", TEXT, Data()))
+        with pytest.raises(UserError, match=r"expected text in column 'text', got a value of type dict"):
+            list(rows_of([{"text": cell}], TEXT, Data()))
+    named = Data(file_column="path")
+    assert [row.values["text"] for row in rows_of([str(secret)], TEXT, named)] == [str(secret)]
+    assert [row.values["text"] for row in rows_of([{"text": str(secret)}], TEXT, named)] == [str(secret)]
+    assert [row.values["text"] for row in rows_of([{"path": str(secret)}], TEXT, named)] == ["secret"]
+    assert [row.values["text"] for row in rows_of(pd.DataFrame({"path": [str(secret)]}), TEXT, named)] == ["secret"]
 
 
 # What is in each kind

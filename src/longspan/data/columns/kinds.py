@@ -141,6 +141,14 @@ class Column(ABC):
 
 
 @dataclass(frozen=True)
+class TextFile:
+    """A file in memory in place of its text, by its path or its content; cells from elsewhere cannot be one."""
+
+    path: Path | None = None
+    content: bytes = b""
+
+
+@dataclass(frozen=True)
 class Text(Column):
     """A document, or one of a pair: a string. Empty text and mere white space count as missing.
 
@@ -160,19 +168,10 @@ class Text(Column):
         return _value("large_string")
 
     def given(self, cell: Any) -> Any:
-        # A file, which changes; texts are never paths.
+        # Strings are texts, never paths.
         if isinstance(cell, os.PathLike):
-            path = Path(cell).absolute()
-            found = path.stat() if path.is_file() else None
-            return {"path": str(path), "size": found and found.st_size, "mtime_ns": found and found.st_mtime_ns}
-        return {"bytes": cell} if isinstance(cell, bytes) else cell
-
-    def cell(self, cells: Sequence[Any]) -> Any:
-        (cell,) = cells
-        if isinstance(cell, Mapping) and cell.get("bytes") is not None:
-            # Bytes elsewhere are text.
-            return {**cell, "bytes": memoryview(cell["bytes"])}
-        return cell
+            return TextFile(path=Path(cell).absolute())
+        return TextFile(content=cell) if isinstance(cell, bytes) else cell
 
     def parse(self, cell: Any, folder: Path) -> str:
         if not isinstance(cell, str):

@@ -10,7 +10,8 @@ import hashlib
 import os
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +19,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from longspan.data.columns.kinds import Column
-from longspan.data.columns.values import described, listed, shown
+from longspan.data.columns.kinds import Column, TextFile
+from longspan.data.columns.values import BadCell, described, listed, shown
 from longspan.data.sources.files.addresses import IN_MEMORY
 from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.sources.formats.folders import SPLIT_NAMES
 from longspan.data.sources.formats.schema import Row, Schema, schema_of
 from longspan.data.sources.locating import class_names
 from longspan.errors import UserError
+from longspan.machine.printing import note
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+Files = dict[int, tuple[str, str]]
+"""For rows of a table whose texts are files, from 0, the problem or "", and the kind of document or ""."""
 
 _ROWS = 256
 """Rows of a table that become Python objects together."""
@@ -99,18 +104,21 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
     Raises:
         UserError: It is no table, or lacks a column: at once where that can be told.
     """
-    schema, what = schema_of(columns, settings), _name_of(data)
+    schema, what = schema_of(columns, settings, files=False), _name_of(data)
+    files: Files = {}
     if isinstance(data, Mapping) and SPLIT_NAMES.keys() & data.keys() and not set(schema.sources) & data.keys():
         splits = [name for name in data if name in SPLIT_NAMES]
         raise UserError(f"expected one table, got a dict with the splits {listed(splits)}; give one of its values.")
     if _is_rows(data):
         found: Iterator[Mapping[str, Any]] = _cells(data, what, schema)
         first = list(islice(found, 1))
+        schema = _naming_files(schema, columns, settings, first[0] if first else ())
         if first:
             schema.check_present(f"the {what}", list(first[0]))
         found = chain(first, found)
     else:
-        table = _table(data, what, schema)
+        table = _table(data, what, schema, files)
+        schema = _naming_files(schema, columns, settings, table.column_names)
         schema.check_present(f"the {what}", table.column_names)
         names = [name for name in schema.sources if name in table.column_names]
         found = (
@@ -118,14 +126,23 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
             for batch in table.select(names).to_batches(_ROWS)
             for cells in zip(*(schema.cells(name, batch.column(name)) for name in names), strict=True)
         )
-    return (
-        schema.row(
-            {name: plain(schema.given(name, cell)) for name, cell in cells.items()},
-            named_row(f"the {what}", number),
-            Path.cwd(),
-        )
-        for number, cells in enumerate(found, 1)
-    )
+    return _read(found, schema, what, files)
+
+
+def _read(found: Iterable[Mapping[str, Any]], schema: Schema, what: str, files: Files) -> Iterator[Row]:
+    for number, cells in enumerate(found):
+        given = {name: plain(schema.given(name, cell)) for name, cell in cells.items()}
+        row = schema.row(given, named_row(f"the {what}", number + 1), Path.cwd())
+        if number in files:
+            problem, kind = files[number]
+            row = row._replace(problem=problem or row.problem, extracted_from=kind)
+        yield row
+
+
+def _naming_files(schema: Schema, columns: Sequence[Column], settings: Any, names: Collection[str]) -> Schema:
+    """The schema whose texts are in files, if their column is there: without names, strings are texts."""
+    files = schema_of(columns, settings)
+    return files if files.file_column in names else schema
 
 
 def named_row(name: str, number: int) -> str:
@@ -138,7 +155,11 @@ def _cached_table(data: Any, columns: Sequence[Column], settings: Any, split: st
     what = _name_of(data)
     title = f"{split} {what}".strip()
     schema = schema_of(columns, settings)
-    table = _table(data, title, schema)
+    files: Files = {}
+    table = _table(data, title, schema, files)
+    if problems := Counter(problem.partition(" (")[0] for problem, _ in files.values() if problem):
+        counts = ", ".join(f"{count:,} {problem}" for problem, count in problems.most_common())
+        note(f"not read: {problems.total():,} of {len(files):,} files in the {title} ({counts})")
     if not table.num_rows:
         raise UserError(f"expected rows in the {title}, got none; give some.")
     from datasets import config
@@ -184,18 +205,19 @@ def _is_pair(data: Any) -> bool:
     return isinstance(data, tuple) and len(data) == 2 and not any(isinstance(one, str | Mapping) for one in data)
 
 
-def _table(data: Any, what: str, schema: Schema) -> pa.Table:
+def _table(data: Any, what: str, schema: Schema, files: Files) -> pa.Table:
+    """Return a table with the texts of the files in it, which are added to `files`."""
     if _is_of(data, "datasets", "Dataset"):
         return _of_dataset(data)
     if _is_of(data, "pandas", "DataFrame"):
-        return _joined(_of_pandas(data, what), what, schema)
+        return _joined(_of_pandas(data, what), what, schema, files)
     if _is_table(data) and hasattr(data, "__arrow_c_stream__"):
         return _readable(pa.table(data))
     if isinstance(data, Mapping):
-        return _joined({str(name): values for name, values in data.items()}, what, schema)
+        return _joined({str(name): values for name, values in data.items()}, what, schema, files)
     if _is_pair(data):
         _check_same_index(*data)
-        return _joined(dict(zip(_two_names(schema, what), data, strict=True)), what, schema)
+        return _joined(dict(zip(_two_names(schema, what), data, strict=True)), what, schema, files)
     if not _is_rows(data) or isinstance(data, bytes):
         raise UserError(
             "expected a path, a DataFrame, a Dataset, lists, or a dict of splits of these, got a value of type "
@@ -203,7 +225,7 @@ def _table(data: Any, what: str, schema: Schema) -> pa.Table:
         )
     rows = list(_cells(data, what, schema))
     names = dict.fromkeys(name for row in rows for name in row)
-    return _joined({name: [row.get(name) for row in rows] for name in names}, what, schema)
+    return _joined({name: [row.get(name) for row in rows] for name in names}, what, schema, files)
 
 
 def _is_of(data: Any, package: str, kind: str) -> bool:
@@ -302,7 +324,7 @@ def _is_two(row: Any) -> bool:
     return isinstance(row, tuple) and len(row) == 2
 
 
-def _joined(columns: Mapping[str, Any], what: str, schema: Schema) -> pa.Table:
+def _joined(columns: Mapping[str, Any], what: str, schema: Schema, files: Files) -> pa.Table:
     """Return columns as a table.
 
     Raises:
@@ -311,7 +333,7 @@ def _joined(columns: Mapping[str, Any], what: str, schema: Schema) -> pa.Table:
     arrays, needed = {}, schema.sources
     for name, values in columns.items():
         try:
-            arrays[name] = _array(values, name, what, schema)
+            arrays[name] = _array(values, name, what, schema, files)
         except UserError:
             # A column that nobody reads may hold anything.
             if name in needed or len(columns) == 1:
@@ -326,14 +348,14 @@ def _joined(columns: Mapping[str, Any], what: str, schema: Schema) -> pa.Table:
     return pa.table(arrays)
 
 
-def _array(values: Any, name: str, what: str, schema: Schema) -> pa.Array:
+def _array(values: Any, name: str, what: str, schema: Schema, files: Files) -> pa.Array:
     if isinstance(values, str | bytes | Mapping) or _is_table(values) or not isinstance(values, Iterable):
         raise UserError(f"expected a list of values for {shown(name)}, got {described(values)}; give one per row.")
     try:
         if _is_of(values, "pandas", "Series") and str(getattr(values, "dtype", "")) != "object":
             made = pa.Array.from_pandas(values)
         else:
-            values = [plain(schema.given(name, cell)) for cell in values]
+            values = _texts([plain(schema.given(name, cell)) for cell in values], schema, files)
             made = pa.array(values)
     except UnicodeEncodeError as error:
         raise UserError(
@@ -344,6 +366,18 @@ def _array(values: Any, name: str, what: str, schema: Schema) -> pa.Array:
     if isinstance(made, pa.ChunkedArray):
         made = made.combine_chunks()
     return made.dictionary_decode() if pa.types.is_dictionary(made.type) else made
+
+
+def _texts(cells: list[Any], schema: Schema, files: Files) -> list[Any]:
+    """Return cells with the texts of files, None for those that cannot be read, which are added to `files`."""
+    for number, cell in enumerate(cells):
+        if isinstance(cell, TextFile):
+            try:
+                cells[number], _, kind = schema.read(cell)
+                files[number] = "", kind
+            except BadCell as error:
+                cells[number], files[number] = None, (str(error), "")
+    return cells
 
 
 def _mixed(values: list[Any], name: str, what: str, error: str) -> str:

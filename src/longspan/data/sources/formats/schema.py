@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from longspan.data.columns.files import File
-from longspan.data.columns.kinds import RESERVED, Column, Label, Text, WordLabels, Words
+from longspan.data.columns.kinds import RESERVED, Column, Label, Text, TextFile, WordLabels, Words
 from longspan.data.columns.media import Media
 from longspan.data.columns.values import BadCell, WrongColumn, is_name, listed, shown
 from longspan.data.sources.files.decoding import NotText, broken
-from longspan.data.sources.files.opening import read_document, text_of
+from longspan.data.sources.files.opening import DocumentText, read_document, text_of
 from longspan.errors import UserError, did_you_mean
 
 
@@ -210,26 +210,36 @@ class Schema:
         """Whether the cells of a column are paths, of files with the texts."""
         return type(column) is Text and self.names[column.name] == self.file_column
 
-    def _text(self, column: Text, cell: Any, folder: Path) -> tuple[Any, str]:
-        """Return a cell, or the text of the file that it names or holds, and the kind of document.
+    def _text(self, column: Column, cell: Any, folder: Path) -> tuple[Any, str]:
+        """Return a cell with the text of the file that it names or is, if any, and the kind of document.
 
         Raises:
             BadCell: The file cannot be read.
         """
+        if isinstance(cell, list):
+            # Of alternatives.
+            found = [self._text(column, item, folder) if isinstance(item, TextFile) else (item, "") for item in cell]
+            return [item for item, _ in found], "".join(kind for _, kind in found)
         if isinstance(cell, str) and self.names_files(column):
-            cell = {"path": File(column.name, column.setting).parse(cell, folder)}
-        if type(column) is not Text or not isinstance(cell, Mapping) or not cell.keys() & {"path", "bytes"}:
+            path = File(column.name, column.setting).parse(cell, folder)
+            cell = path and TextFile(path=Path(path))
+        if not isinstance(cell, TextFile):
             return cell, ""
+        document = self.read(cell)
+        return document.text, document.extracted_from
+
+    def read(self, file: TextFile) -> DocumentText:
+        """Read a file in memory.
+
+        Raises:
+            BadCell: It cannot be read.
+        """
         try:
-            if cell.get("bytes") is not None:
-                found = text_of(bytes(cell["bytes"]), "", self.encoding)
-            elif cell["path"] is None:
-                return None, ""
-            else:
-                found = read_document(folder / cell["path"], self.encoding)
+            if file.path is not None:
+                return read_document(file.path, self.encoding)
+            return text_of(file.content, "", self.encoding)
         except (NotText, UserError) as error:
             raise BadCell(getattr(error, "problem", str(error))) from None
-        return found.text, found.extracted_from
 
     def document_columns(self, what: str) -> tuple[Text | Media, Label | None]:
         """Return the column of texts, or of media, and the label column, if any, of a source that is not a table.
@@ -294,18 +304,20 @@ def source_names(columns: Sequence[Column], config: Any) -> dict[str, str]:
     return found
 
 
-def schema_of(columns: Sequence[Column], config: Any) -> Schema:
-    """Schema according to the settings.
+def schema_of(columns: Sequence[Column], config: Any, *, files: bool = True) -> Schema:
+    """Schema according to the settings; without `files` it is that of `text_column` instead of `file_column`.
 
     Raises:
         UserError: A setting is empty, or two settings name the same column.
     """
     delimiter = DELIMITERS.get(config.delimiter, config.delimiter)
     names = source_names(columns, config)
-    files = getattr(config, "file_column", "")
-    names |= {column.name: files for column in columns if files and column.setting == "text_column"}
+    paths = getattr(config, "file_column", "") if files else ""
+    names |= {
+        column.name: paths for column in columns if paths and type(column) is Text and column.setting == "text_column"
+    }
     shared = tuple(columns), names, config.encoding, delimiter, config.header, config.quoting
-    return Schema(*shared, file_column=files)
+    return Schema(*shared, file_column=paths)
 
 
 def _decoded(cell: Any) -> Any:

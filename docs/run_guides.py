@@ -23,7 +23,7 @@ FEW = "training.min_steps=20"
 #: What these guides need.
 NEEDS = {"serving": ("fastapi", "httpx")}
 #: Guides that begin with the run of another one.
-AFTER = {"serving": "first-hour", "hub": "first-hour"}
+AFTER = {"serving": "first-hour", "labelling": "first-hour", "hub": "first-hour"}
 
 WORDS = {
     "aunt": ["cake", "garden", "cat", "tea", "visit", "sunday", "kind", "holiday"],

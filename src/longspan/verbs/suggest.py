@@ -26,6 +26,8 @@ from longspan.verbs.runs import as_run
 
 #: Documents that are compared with each other: so many times those that are suggested, and at least so many.
 _TIMES, _LEAST = 10, 1000
+#: Cosine above which documents are near copies.
+ALIKE = 0.7
 #: Width of the hashed vectors that documents are compared by.
 _WIDTH = 1024
 _WORDS = re.compile(r"\w+")
@@ -60,9 +62,9 @@ def suggest(
 ) -> list[Suggestion]:
     """Documents without labels that a model learns most from, the first first.
 
-    Documents are ranked by the margin between the two likeliest labels. Of those with the smallest margins, each next
-    one is uncertain and unlike those before it, in the words that it has. Copies, whatever their case and white space,
-    count once, and documents of RUN-corrections.jsonl are left out.
+    Documents are ranked by the margin between the two likeliest labels, with as many of each predicted label; near
+    copies, by the words that they have, come last. Copies, whatever their case and white space, count once, and
+    documents of RUN-corrections.jsonl are left out.
 
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
@@ -113,7 +115,8 @@ def suggest(
         note(f"{skipped:,} documents cannot be read, and are left out")
     found = [one for _, _, one in sorted(best, key=lambda entry: (-entry[0], -entry[1]))]
     vectors = word_vectors(["\n".join(one.columns.values()) for one in found])
-    return [found[place] for place in diverse(np.array([one.uncertainty for one in found]), vectors, number)]
+    uncertainties = np.array([one.uncertainty for one in found])
+    return [found[place] for place in diverse(uncertainties, [one.predicted for one in found], vectors, number)]
 
 
 def write_suggestions(run: Run, found: Sequence[Suggestion], path: Path) -> None:
@@ -135,23 +138,32 @@ def write_suggestions(run: Run, found: Sequence[Suggestion], path: Path) -> None
             )
 
 
-def diverse(uncertainties: np.ndarray, vectors: np.ndarray, number: int) -> list[int]:
-    """Places of examples that are uncertain and unlike each other, the first first: k-center, weighted.
+def diverse(uncertainties: np.ndarray, labels: Sequence[str], vectors: np.ndarray, number: int) -> list[int]:
+    """Places of examples that are uncertain and unlike each other, the first first.
 
-    Each next one has the largest product of its uncertainty and its distance from those before it, 1 minus the cosine.
+    Predicted labels take turns, each with the most uncertain of its examples that is no near copy of one before it.
+    Near copies, whose cosine is above `ALIKE`, come after all others.
 
     Args:
         uncertainties: (n,), from 0 to 1.
+        labels: Predicted labels.
         vectors: (n, d), of length 1.
         number: How many are wanted.
     """
-    nearest, open_places, found = np.zeros(len(vectors)), np.ones(len(vectors), bool), list[int]()
-    while len(found) < min(number, len(vectors)):
-        place = int(np.where(open_places, uncertainties * (1 - nearest), -1.0).argmax())
+    turns, counts = np.zeros(len(labels), np.int64), Counter[str]()
+    for place in np.argsort(-uncertainties, kind="stable").tolist():
+        turns[place] = counts[labels[place]]
+        counts[labels[place]] += 1
+    nearest, found, copies = np.zeros(len(vectors)), list[int](), list[int]()
+    for place in np.lexsort((-uncertainties, turns)).tolist():
+        if len(found) == number:
+            break
+        if nearest[place] > ALIKE:
+            copies.append(place)
+            continue
         found.append(place)
-        open_places[place] = False
         nearest = np.maximum(nearest, vectors @ vectors[place])
-    return found
+    return [*found, *copies][:number]
 
 
 def word_vectors(texts: Sequence[str]) -> np.ndarray:
@@ -160,7 +172,8 @@ def word_vectors(texts: Sequence[str]) -> np.ndarray:
     frequencies = Counter(code for own in counts for code in own)
     vectors = np.zeros((len(texts), _WIDTH), np.float32)
     for vector, own in zip(vectors, counts, strict=True):
-        codes = np.fromiter(own, np.int64, len(own))
+        # Checksums of words that are alike are alike.
+        codes = np.fromiter(own, np.uint64, len(own)) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
         rarity = np.log((1 + len(texts)) / (1 + np.fromiter((frequencies[code] for code in own), float, len(own)))) + 1
         weights = (1 + np.log(np.fromiter(own.values(), float, len(own)))) * rarity
         np.add.at(vector, codes % _WIDTH, weights * np.where(codes // _WIDTH % 2, 1, -1))

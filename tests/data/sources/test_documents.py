@@ -35,7 +35,7 @@ from office_files import (
 )
 
 import longspan.data.sources.files.documents as documents
-from longspan.data.columns.kinds import Label, Text
+from longspan.data.columns.kinds import Label, Text, Words
 from longspan.data.config import DataConfig
 from longspan.data.sources.files.decoding import NotText
 from longspan.data.sources.files.documents import document_text
@@ -155,6 +155,15 @@ def test_only_files_in_memory_and_columns_named_so_are_files(tmp_path: Path) -> 
     assert [row.values["text"] for row in rows_of([{"text": str(secret)}], TEXT, named)] == [str(secret)]
     assert [row.values["text"] for row in rows_of([{"path": str(secret)}], TEXT, named)] == ["secret"]
     assert [row.values["text"] for row in rows_of(pd.DataFrame({"path": [str(secret)]}), TEXT, named)] == ["secret"]
+
+
+def test_lines_are_not_read_from_documents_and_words_are(tmp_path: Path) -> None:
+    for name, kind in (("a.docx", "an office file or a ZIP archive"), ("a.eml", "a .eml file")):
+        (tmp_path / name).write_bytes(KINDS[Path(name).suffix]("one\ntwo"))
+        with pytest.raises(UserError, match=f"expected text in {name}, got {kind}; save its content as text"):
+            list(read_rows(tmp_path / name, [Text("text", "text_column", each_line=True)], Data()))
+    (row,) = read_rows(tmp_path / "a.docx", [Words("text", "text_column", raw=True)], Data())
+    assert (row.values["text"], row.extracted_from) == ("one\ntwo", ".docx")
 
 
 # What is in each kind

@@ -134,6 +134,19 @@ class Processor(ABC):
         """
         return ""
 
+    def with_familiarity(self: P, training: Dataset, validation: Dataset) -> P:
+        """This processor, able to recognise `unfamiliar` examples, given encoded splits; by default as it is."""
+        return self
+
+    def unfamiliar(self, streams: Mapping[str, Any]) -> bool:
+        """Whether an encoded example is unlike the training data, as far as that is known."""
+        return False
+
+    @property
+    def false_alarms(self) -> float:
+        """Share of validation examples that are `unfamiliar`."""
+        return 0.0
+
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a model, given the recipe's `[model]`, that depend on what it reads."""
         return {}

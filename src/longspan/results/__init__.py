@@ -138,12 +138,14 @@ class Prediction(Result):
         error: Why there is no prediction; None if there is one. All fields that tasks add are then None.
         tokens_read: Number of tokens that were read of a truncated example; None if all were.
         tokens_total: Number of tokens that it has; None if all were read.
+        unfamiliar: True if its words are unusually rare in the training data, otherwise None. Known of whole texts.
     """
 
     where: str
     error: str | None = None
     tokens_read: int | None = field(default=None, kw_only=True)
     tokens_total: int | None = field(default=None, kw_only=True)
+    unfamiliar: bool | None = field(default=None, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are not None."""

@@ -16,7 +16,7 @@ from longspan.results import Prediction, html
 PRINTED = ("csv", "tsv", "jsonl")
 FORMATS = (*PRINTED, "parquet", "xlsx")
 #: Last columns of each table.
-_LAST = ("tokens_read", "tokens_total", "error")
+_LAST = ("unfamiliar", "tokens_read", "tokens_total", "error")
 #: Rows of Parquet that are written together.
 _GROUP = 10_000
 #: Rows, columns and characters that a sheet of Excel has room for.
@@ -50,8 +50,8 @@ class _Tabular(Iterable[Prediction]):
     def to_pandas(self) -> Any:
         """A DataFrame with a row for each input. It has the index of the DataFrame that was read, if each row was one.
 
-        Its columns are the fields of predictions, `probabilities.NAME` for each class, and at the end the numbers of
-        tokens and `error`.
+        Its columns are the fields of predictions, `probabilities.NAME` for each class, and at the end `unfamiliar`,
+        the numbers of tokens, and `error`.
         """
         import pandas as pd
 
@@ -162,7 +162,7 @@ def _write_parquet(columns: list[str], rows: Iterator[Row], file: IO[bytes]) -> 
     from pyarrow import parquet
 
     first = list(itertools.islice(rows, _GROUP))
-    kinds: dict[str, Any] = {"tokens_read": pa.int64(), "tokens_total": pa.int64()}
+    kinds: dict[str, Any] = {"unfamiliar": pa.bool_(), "tokens_read": pa.int64(), "tokens_total": pa.int64()}
     for name in columns:
         known = next((row[name] for row in first if row.get(name) is not None), None)
         numbers = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}

@@ -89,7 +89,7 @@ def predict(
     else:
         data = dataclasses.replace(loaded.recipe.data, **chosen)
         rows = watch(rows_of_source(loaded, source, data, stdin))
-        found, kind = _noting_truncation(loaded.recipe.data, loaded.task.predict(loaded, rows)), loaded.task.prediction
+        found, kind = _noting(loaded, loaded.task.predict(loaded, rows)), loaded.task.prediction
     found = _sure(found, kind, min_probability)
     if sorter is not None:
         _check_classes("sort_into", kind)
@@ -138,7 +138,7 @@ def predict_given(run: "Run", given: Any, **options: Any) -> Iterator[Prediction
     loaded = opened(run, options=options)
     assert not isinstance(loaded, Program)
     data = loaded.recipe.data
-    return _noting_truncation(data, loaded.task.predict(loaded, rows_in_memory(loaded, given, data)))
+    return _noting(loaded, loaded.task.predict(loaded, rows_in_memory(loaded, given, data)))
 
 
 def _paths(source: Any) -> list[Path | str] | None:
@@ -274,19 +274,35 @@ def _noting_copies(sorter: FileSorter, predictions: Iterator[Prediction]) -> Ite
         note(sorter.summary())
 
 
-def _noting_truncation(data: Any, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
-    """Yield predictions, and say at the end of how many documents not all tokens were read."""
-    cut = total = 0
+def _noting(run: "Run", predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+    return _noting_truncation(run.recipe.data, predictions, run.processor.false_alarms)
+
+
+def _noting_truncation(data: Any, predictions: Iterator[Prediction], alarms: float = 0.0) -> Iterator[Prediction]:
+    """Yield predictions, and say at the end how many documents are unfamiliar or were not read whole.
+
+    Args:
+        data: Settings of the data.
+        predictions: The predictions.
+        alarms: Share of validation texts that are unfamiliar.
+    """
+    cut = total = unfamiliar = 0
     try:
         for prediction in predictions:
             total += 1
             cut += prediction.tokens_read is not None
+            unfamiliar += bool(prediction.unfamiliar)
             yield prediction
     except GeneratorExit:
         # Not used up, perhaps as Python ends, when there is nothing left to say anything with.
-        cut = 0
+        cut = unfamiliar = 0
         raise
     finally:
+        if unfamiliar:
+            note(
+                f"{unfamiliar:,} of {total:,} texts are unlike the training data (unfamiliar), where their words are "
+                f"rare; so are {alarms:.1%} of the validation texts"
+            )
         if cut:
             kept = {"first": "beginning", "last": "end"}.get(data.keep, data.keep)
             note(

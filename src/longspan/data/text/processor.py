@@ -1,7 +1,7 @@
 """Texts as streams of tokens: `TextProcessor`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ from longspan.data.columns.kinds import Column, Text
 from longspan.data.fingerprints import fingerprint
 from longspan.data.processor import Encoded, Places, Processor, json_object
 from longspan.data.text import encoders
+from longspan.data.text.familiarity import SAMPLE, Familiarity
 from longspan.data.text.offsets import spans
 from longspan.data.text.tokenization import TOKENS_VERSION, build_tokenizer, encode_counted, tokenizer_hash
 from longspan.data.text.words import letters, word_starts
@@ -24,6 +25,7 @@ from longspan.models.word_vectors import load_word_vectors
 
 _ROWS, _COUNTED = 100, 1_000_000
 """Documents counted at a time, and number of tokens that are enough."""
+_FAMILIARITY = "familiarity.safetensors"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class TextProcessor(Processor):
 
     Attributes:
         tokenizer: Tokenizer that makes them.
+        familiarity: What is usual in the training data; None where that was not measured.
     """
 
     files: ClassVar[tuple[str, ...]] = ("tokenizer_config.json",)
@@ -39,6 +42,7 @@ class TextProcessor(Processor):
     reads_all: ClassVar[bool] = True
 
     tokenizer: PreTrainedTokenizerBase
+    familiarity: Familiarity | None = field(default=None, compare=False, kw_only=True)
 
     @property
     def streams(self) -> Mapping[str, Stream]:
@@ -94,6 +98,31 @@ class TextProcessor(Processor):
             "spaces between words"
         )
 
+    def with_familiarity(self, training: Dataset, validation: Dataset) -> "TextProcessor":
+        counts = np.zeros(len(self.tokenizer), np.int64)
+        for batch in training.select_columns(list(self.streams)).with_format("numpy").iter(_ROWS):
+            for rows in batch.values():
+                counts += np.bincount(np.concatenate([np.zeros(0, np.int64), *rows]), minlength=len(counts))
+        if not counts.any():
+            return self
+        sampled, held_out = (self._sampled(split) for split in (training, validation))
+        known = Familiarity.fitted(sampled, counts, self.tokenizer.unk_token_id, held_out)
+        return replace(self, familiarity=known)
+
+    def _sampled(self, split: Dataset) -> list[np.ndarray]:
+        """Tokens of examples that are evenly spread over a split."""
+        places = np.linspace(0, len(split) - 1, min(len(split), SAMPLE)).astype(int)
+        rows = split.select(places).select_columns(list(self.streams)).with_format("numpy")
+        return [joined(row) for row in rows]
+
+    def unfamiliar(self, streams: Mapping[str, Any]) -> bool:
+        known = self.familiarity
+        return known is not None and known.unfamiliar(joined({name: streams[name] for name in self.streams}))
+
+    @property
+    def false_alarms(self) -> float:
+        return 0.0 if self.familiarity is None else self.familiarity.validation
+
     def settings(self, model: Mapping[str, Any]) -> dict[str, Any]:
         own = {"vocab_size": len(self.tokenizer), "pad_token_id": self.tokenizer.pad_token_id}
         return own | (encoders.settings(model["encoder"], self.tokenizer) if model.get("encoder") else {})
@@ -137,6 +166,8 @@ class TextProcessor(Processor):
 
     def save_pretrained(self, folder: str | Path) -> None:
         self.tokenizer.save_pretrained(str(folder))
+        if self.familiarity is not None:
+            self.familiarity.save(Path(folder, _FAMILIARITY))
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "TextProcessor":
@@ -147,13 +178,20 @@ class TextProcessor(Processor):
                 "which is never run; use another."
             )
         try:
-            return cls(AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True))
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         # For a damaged file, tokenizers raises plain `Exception`, and transformers anything.
         except Exception as error:
             raise UserError(
                 f"the tokenizer in {str(folder)!r} is damaged or incomplete; restore tokenizer.json and "
                 "tokenizer_config.json as they were saved."
             ) from error
+        known = Path(folder, _FAMILIARITY)
+        return cls(tokenizer, familiarity=Familiarity.read(known) if known.is_file() else None)
+
+
+def joined(streams: Mapping[str, Any]) -> np.ndarray:
+    """Tokens of all streams of an example, one after the other."""
+    return np.concatenate([np.asarray(ids) for ids in streams.values()])
 
 
 def tokenizer_of(processor: Processor) -> PreTrainedTokenizerBase:

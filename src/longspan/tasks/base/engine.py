@@ -108,6 +108,10 @@ class Pipeline(Generic[I, X, P]):
         """Answer for one row. The engine adds how many tokens were cut off."""
         raise NotImplementedError(f"{type(self).__name__} must implement postprocess")
 
+    def unfamiliar(self, read: ModelInput[I]) -> bool:
+        """Whether a row is unlike the training data. By default none is."""
+        return False
+
     def streams(self, row: Row) -> bool:
         """Whether a row is answered by `stream`, as it may be longer than memory. By default none is."""
         return False
@@ -206,8 +210,9 @@ def _predictions(pipeline: Pipeline[I, X, P], rows: Iterable[Row]) -> Iterator[P
             output = next(outputs)
             check_outputs(output)
             answer = pipeline.postprocess(row, one, output)
-            total = one.tokens + one.removed
-            yield replace(answer, tokens_read=one.tokens, tokens_total=total) if one.removed else answer
+            if one.removed:
+                answer = replace(answer, tokens_read=one.tokens, tokens_total=one.tokens + one.removed)
+            yield replace(answer, unfamiliar=True) if pipeline.unfamiliar(one) else answer
 
 
 def characters(row: Row) -> int:

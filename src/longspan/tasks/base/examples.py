@@ -120,6 +120,9 @@ class ProcessedTask(PipelineTask[S, D, LengthTrainingOptions, P], Generic[S, D, 
         splits = {name: self.encode(split, processor, recipe.data, made, name) for name, split in loaded.splits.items()}
         data: dict[str, Any] = {name: self.describe(split, made) for name, split in splits.items()}
         data |= loaded.notices()
+        # Data without a validation split are refused later.
+        if "validation" in splits:
+            processor = processor.with_familiarity(splits["train"], splits["validation"])
         return Prepared(splits, processor, config, data, self.details(made))
 
     def build_model(
@@ -189,6 +192,9 @@ class ExamplePipeline(Pipeline[Mapping[str, Any], Tensor, P], Generic[P]):
     def postprocess(self, row: Row, read: ModelInput[Mapping[str, Any]], output: Tensor) -> Prediction:
         answer: Prediction = self.task.answer(row.where, output, self.model.config)
         return answer
+
+    def unfamiliar(self, read: ModelInput[Mapping[str, Any]]) -> bool:
+        return self.processor.unfamiliar(read.value)
 
     def encode(self, examples: Dataset, split: str) -> Dataset:
         config = self.task.eval_config(self.model.config, self.options)

@@ -23,7 +23,8 @@ ROWS = [
     ClassPrediction("http://a.b/row 3", None, "other", {STRANGE: 0.1, "other": 0.9}),
     ClassPrediction("a.csv, row 4", "broken UTF-8 at byte 3"),
 ]
-COLUMNS = ["where", "label", f"probabilities.{STRANGE}", "probabilities.other", "tokens_read", "tokens_total", "error"]
+COLUMNS = ["where", "label", f"probabilities.{STRANGE}", "probabilities.other", "unfamiliar"]
+COLUMNS += ["tokens_read", "tokens_total", "error"]
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -93,7 +94,7 @@ def test_rows_are_written_as_they_come() -> None:
 
     def predictions() -> Iterator[NumberPrediction]:
         yield NumberPrediction("row 1", None, 2.5)
-        assert out.getvalue() == "where,number,tokens_read,tokens_total,error\nrow 1,2.5,,,\n"
+        assert out.getvalue() == "where,number,unfamiliar,tokens_read,tokens_total,error\nrow 1,2.5,,,,\n"
         yield NumberPrediction("row 2", None, math.inf)
 
     write_table(predictions(), "csv", out)
@@ -115,7 +116,7 @@ def test_what_a_sheet_has_no_room_for(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match="at most 2 rows"):
         write(ROWS, path)
     monkeypatch.setattr(tables, "_MOST_COLUMNS", 3)
-    with pytest.raises(UserError, match=r"at most 3 columns .* got 7"):
+    with pytest.raises(UserError, match=r"at most 3 columns .* got 8"):
         write(ROWS, path)
 
 

@@ -130,7 +130,7 @@ def test_an_unknown_split(run_dir):
 
 
 def test_what_is_for_language_models(run_dir, capsys):
-    refusal = r"the task 'document_classification' of .*run' has no option 'window'; it has none"
+    refusal = r"the task 'document_classification' of .*run' has no option 'window'; known names are precision, recall"
     with pytest.raises(UserError, match=refusal):
         evaluate(run_dir, window=4)
     assert cli.main(["evaluate", str(run_dir), "--window", "4"]) == 2

@@ -19,7 +19,15 @@ from longspan.results.tables import Predictions, PredictionStream, index_of, wri
 STRANGE = '=cmd|"/c calc"!A1, "quoted"\nline\t2 äß😀'
 ROWS = [
     ClassPrediction("a.csv, row 1", "no text"),
-    ClassPrediction("a.csv, row 2", None, STRANGE, {STRANGE: 0.75, "other": 0.25}, tokens_read=512, tokens_total=9000),
+    ClassPrediction(
+        "a.csv, row 2",
+        None,
+        STRANGE,
+        {STRANGE: 0.75, "other": 0.25},
+        tokens_read=512,
+        tokens_total=9000,
+        unfamiliar=True,
+    ),
     ClassPrediction("http://a.b/row 3", None, "other", {STRANGE: 0.1, "other": 0.9}),
     ClassPrediction("a.csv, row 4", "broken UTF-8 at byte 3"),
 ]
@@ -52,10 +60,10 @@ def test_other_tools_read_what_was_predicted(kind: str, tmp_path: Path) -> None:
     frame = read(path)
     assert frame.columns.tolist() == COLUMNS
     assert values(frame) == [
-        ["a.csv, row 1", None, None, None, None, None, "no text"],
-        ["a.csv, row 2", STRANGE, 0.75, 0.25, 512, 9000, None],
-        ["http://a.b/row 3", "other", 0.1, 0.9, None, None, None],
-        ["a.csv, row 4", None, None, None, None, None, "broken UTF-8 at byte 3"],
+        ["a.csv, row 1", None, None, None, None, None, None, "no text"],
+        ["a.csv, row 2", STRANGE, 0.75, 0.25, True, 512, 9000, None],
+        ["http://a.b/row 3", "other", 0.1, 0.9, None, None, None, None],
+        ["a.csv, row 4", None, None, None, None, None, None, "broken UTF-8 at byte 3"],
     ]
 
 
@@ -98,7 +106,7 @@ def test_rows_are_written_as_they_come() -> None:
         yield NumberPrediction("row 2", None, math.inf)
 
     write_table(predictions(), "csv", out)
-    assert out.getvalue().endswith("row 2,inf,,,\n")
+    assert out.getvalue().endswith("row 2,inf,,,,\n")
 
 
 def test_many_groups_of_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,5 +206,7 @@ def _write_sheet(columns: list[str], rows: Iterator[Row], file: IO[bytes]) -> No
                             f"in column {name!r} of {row['where']}; choose another format."
                         )
                     sheet.write_string(number, place, value)
+                elif isinstance(value, bool):
+                    sheet.write_boolean(number, place, value)
                 elif value is not None:
                     sheet.write_number(number, place, value)

@@ -12,10 +12,10 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from longspan.data.batches.streams import Stream
 from longspan.data.columns.kinds import Column, Text
+from longspan.data.familiarity import SAMPLE, Familiarity
 from longspan.data.fingerprints import fingerprint
 from longspan.data.processor import Encoded, Places, Processor, json_object
 from longspan.data.text import encoders
-from longspan.data.text.familiarity import SAMPLE, Familiarity
 from longspan.data.text.offsets import spans
 from longspan.data.text.tokenization import TOKENS_VERSION, build_tokenizer, encode_counted, tokenizer_hash
 from longspan.data.text.words import letters, word_starts

@@ -9,7 +9,7 @@ import pytest
 
 import longspan
 from longspan import UserError
-from longspan.data.text.familiarity import Familiarity
+from longspan.data.familiarity import Familiarity
 
 WORDS = [f"word{number}" for number in range(200)]
 SMALL = ["model.dim=8", "model.heads=2", "data.vocab_size=500", "training.num_train_epochs=1", "training.min_steps=0"]

@@ -249,3 +249,19 @@ def test_paths_are_texts(run: Run, client: TestClient, tmp_path: Path) -> None:
         found = other.post("/predict", json={"inputs": [{"path": str(tmp_path / "secret.txt")}]})
         assert (found.status_code, "'text'" in found.text) == (422, True)
         assert other.post("/predict", json={"inputs": ["good"]}).json()["predictions"][0]["label"] == "yes"
+    data = dataclasses.replace(run.recipe.data, file_column="file")
+    reading = dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, data=data))
+    with client_of(reading) as client:
+        sent = {"file": str(tmp_path / "secret.txt")}
+        assert client.post("/predict", json={"inputs": [sent]}).status_code == 422
+        answer = client.post("/predict", json={"inputs": [sent | {"text": "bad"}]})
+        assert answer.json()["predictions"][0]["label"] == "no"
+
+
+def test_documents_of_other_programs_are_read(client: TestClient) -> None:
+    mail = b"Subject: film\nFrom: a@example.org\nTo: b@example.org\n\ngood good good\n"
+    (found,) = client.post("/predict/file", params={"name": "mail.eml"}, content=mail).json()["predictions"]
+    assert (found["label"], found["where"]) == ("yes", "mail.eml")
+    refused = client.post("/predict/file", params={"name": "a.docx"}, content=b"PK\x03\x04 no archive")
+    assert refused.status_code == 422
+    assert "/tmp" not in refused.text

@@ -168,7 +168,7 @@ class Served:
         return rows_in_memory(self.run, [self._without_paths(one) for one in inputs], self._data_in_memory)
 
     def _without_paths(self, given: Any) -> Any:
-        """An input whose files are bytes. A path would be one of the server."""
+        """An input whose files are bytes, not paths."""
         files = {self.schema.names[column.name] for column in self.columns if isinstance(column, File)}
         if not files:
             return given

@@ -87,7 +87,7 @@ def suggest(
         raise UserError(
             f"expected a run that gives documents labels, got one of the task {loaded.task.name!r}; name another run."
         )
-    names = schema_of(columns, loaded.recipe.data).names
+    names = schema_of(columns, loaded.recipe.data, files=False).names
     passed: deque[Row] = deque()
 
     def rows() -> Iterator[Row]:

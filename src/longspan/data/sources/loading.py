@@ -14,7 +14,7 @@ from longspan.data.columns.values import shown
 from longspan.data.sources.announcements import note_encodings, note_left_out
 from longspan.data.sources.caching import SmallSample, read_splits
 from longspan.data.sources.duplicates import count_duplicates, documents, note_duplicates
-from longspan.data.sources.formats.schema import Schema, schema_of
+from longspan.data.sources.formats.schema import schema_of
 from longspan.data.sources.locating import SPLITS, find
 from longspan.data.sources.splitting import beginning, cut, split_off, splits_one
 from longspan.errors import UserError
@@ -103,7 +103,7 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
         ordered |= {split: rows.select(numbers) for split, numbers in parts.items()}
         found |= {split: of[numbers] for split, numbers in parts.items()}
     if training and config.corrections:
-        ordered["train"] = _corrected(config, schema, columns, ordered)
+        ordered["train"] = _corrected(config, columns, ordered)
         found = documents(ordered, columns) if found else found
     duplicates = count_duplicates({split: found[split] for split in SPLITS if split in found})
     if training:
@@ -114,11 +114,12 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     return Splits(DatasetDict(ordered), skipped, encodings, duplicates)
 
 
-def _corrected(config: Any, schema: Schema, columns: Sequence[Column], splits: Mapping[str, Dataset]) -> Dataset:
+def _corrected(config: Any, columns: Sequence[Column], splits: Mapping[str, Dataset]) -> Dataset:
     """Training rows with those of `data.corrections`, in place of rows with the same document."""
-    own = replace(schema, encoding="utf-8", delimiter="auto", quoting="auto", header=True)
-    alone = replace(config, path="", train=config.corrections, validation="", test="")
-    rows = read_splits(find(alone, own, True), own, config.skip_bad_rows)[0]["train"]
+    usual = {"encoding": "utf-8", "delimiter": "auto", "quoting": "auto", "header": True}
+    alone = replace(config, path="", train=config.corrections, validation="", test="", **usual)
+    schema = schema_of(columns, alone, files=False)
+    rows = read_splits(find(alone, schema, True), schema, config.skip_bad_rows)[0]["train"]
     check_labels({"train": splits["train"], "corrections": rows}, columns, False)
     numbers = documents({"corrections": rows, **splits}, columns)
     # The last row about a document.

@@ -10,7 +10,7 @@ and look at a file that cannot be read.
 # An office
 # ---------
 # Bills and invitations as mail (``.eml``), Word (``.docx``) and rich text (``.rtf``) files, in a folder per class. Real
-# files come from Word or Outlook; these are as small as files of their kind can be.
+# files come from Word or Outlook; these have just enough to be read.
 
 import random
 import tempfile
@@ -23,7 +23,6 @@ import matplotlib.pyplot as plt
 
 import longspan
 
-WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 TEXTS = {
     "bills": "Please pay {} euros within ten days. The amount is due for {}, as our invoice says.",
     "invitations": "We would love to see you on day {} of the month. There will be {}, music and friends.",
@@ -39,7 +38,7 @@ def write_mail(path, text):
 
 
 def write_word(path, text):
-    document = f'<w:document xmlns:w="{WORDS}"><w:body><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:body></w:document>'
+    document = f'<w:document xmlns:w="urn:w"><w:body><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:body></w:document>'
     with zipfile.ZipFile(path.with_suffix(".docx"), "w") as archive:
         archive.writestr("word/document.xml", document)
 

@@ -262,6 +262,17 @@ def test_mail_in_latin_1_whatever_it_says(charset: str, tmp_path: Path) -> None:
     assert lines(read(tmp_path / "a.eml")) == ["Subject: Grüße", "", "Schöne Grüße aus Köln"]
 
 
+def test_mail_with_a_few_wrong_bytes_and_parts_without_names(tmp_path: Path) -> None:
+    body = "Grüße aus Köln, viele Grüße".encode() + b" \xff\xfe end"
+    (tmp_path / "a.eml").write_bytes(b"Subject: x\nContent-Type: text/plain; charset=utf-8\n\n" + body)
+    assert lines(read(tmp_path / "a.eml"))[-1].startswith("Grüße aus Köln, viele Grüße ")
+    message = EmailMessage()
+    message.set_content("Text")
+    message.add_attachment(EmailMessage())
+    (tmp_path / "b.eml").write_bytes(bytes(message))
+    assert lines(read(tmp_path / "b.eml")) == ["Text"]
+
+
 def test_mail_of_html_alone_and_with_headers_against_the_standard(tmp_path: Path) -> None:
     message = EmailMessage()
     message["Subject"] = "x"

@@ -112,13 +112,13 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
     if _is_rows(data):
         found: Iterator[Mapping[str, Any]] = _cells(data, what, schema)
         first = list(islice(found, 1))
-        schema = _naming_files(schema, columns, settings, first[0] if first else ())
+        schema = _schema_of_files(schema, columns, settings, first[0] if first else ())
         if first:
             schema.check_present(f"the {what}", list(first[0]))
         found = chain(first, found)
     else:
         table = _table(data, what, schema, files)
-        schema = _naming_files(schema, columns, settings, table.column_names)
+        schema = _schema_of_files(schema, columns, settings, table.column_names)
         schema.check_present(f"the {what}", table.column_names)
         names = [name for name in schema.sources if name in table.column_names]
         found = (
@@ -126,10 +126,10 @@ def rows_of(data: Any, columns: Sequence[Column], settings: Any) -> Iterator[Row
             for batch in table.select(names).to_batches(_ROWS)
             for cells in zip(*(schema.cells(name, batch.column(name)) for name in names), strict=True)
         )
-    return _read(found, schema, what, files)
+    return _rows(found, schema, what, files)
 
 
-def _read(found: Iterable[Mapping[str, Any]], schema: Schema, what: str, files: Files) -> Iterator[Row]:
+def _rows(found: Iterable[Mapping[str, Any]], schema: Schema, what: str, files: Files) -> Iterator[Row]:
     for number, cells in enumerate(found):
         given = {name: plain(schema.given(name, cell)) for name, cell in cells.items()}
         row = schema.row(given, named_row(f"the {what}", number + 1), Path.cwd())
@@ -139,7 +139,7 @@ def _read(found: Iterable[Mapping[str, Any]], schema: Schema, what: str, files: 
         yield row
 
 
-def _naming_files(schema: Schema, columns: Sequence[Column], settings: Any, names: Collection[str]) -> Schema:
+def _schema_of_files(schema: Schema, columns: Sequence[Column], settings: Any, names: Collection[str]) -> Schema:
     """The schema whose texts are in files, if their column is there: without names, strings are texts."""
     files = schema_of(columns, settings)
     return files if files.file_column in names else schema

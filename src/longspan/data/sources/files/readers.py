@@ -226,7 +226,7 @@ def _book(parts: _Parts) -> str:
     if any(chapter in locked for chapter in chapters):
         raise Unreadable("password (copy protection)")
     pages = (parts.read(normpath(join(dirname(root), chapter))) for chapter in chapters)
-    return "\n".join(html_text(decode(page, AUTO)[0], ".epub files") for page in pages)
+    return "\n".join(html_text(_likely_text(page), ".epub files") for page in pages)
 
 
 def _cells(content: bytes) -> str:
@@ -286,7 +286,7 @@ def _message(file: Any) -> str:
             place = f"{folder}__substg1.0_{tag}{kind}"
             if file.exists(place):
                 found: bytes = file.openstream(place).read()
-                return found.decode(encoding, "replace").rstrip("\0") if encoding else decode(found, AUTO)[0]
+                return found.decode(encoding, "replace").rstrip("\0") if encoding else _likely_text(found)
         return ""
 
     sent = int.from_bytes(fixed.get(b"\x40\x00\x39\x00", b""), "little")
@@ -311,10 +311,10 @@ def _mail(content: bytes) -> str:
     message = message_from_bytes(content, policy=policy.default)
     headers = {name: _header(message, name) for name in ("From", "To", "Cc", "Date", "Subject")}
     part = message.get_body(("plain", "html"))
-    body = _decoded(part) if part is not None else ""
+    body = _body_text(part) if part is not None else ""
     if part is not None and part.get_content_type() == "text/html":
         body = html_text(body, ".eml files")
-    attached = [part.get_filename() or part.get_content_type() for part in message.iter_attachments()]
+    attached = [part.get_filename() or "" for part in message.iter_attachments()]
     return _letter(headers, body, attached)
 
 
@@ -328,7 +328,7 @@ def _header(message: EmailMessage, name: str) -> str:
     raw = next((str(value) for key, value in message.raw_items() if key.lower() == name.lower()), "")
     if not raw.isascii():
         # Characters as they are, against the standard.
-        return decode(raw.encode("utf-8", "surrogateescape"), AUTO)[0]
+        return _likely_text(raw.encode("utf-8", "surrogateescape"))
     try:
         return str(message[name] or "")
     except Exception:
@@ -336,13 +336,21 @@ def _header(message: EmailMessage, name: str) -> str:
         return raw
 
 
-def _decoded(part: Any) -> str:
+def _body_text(part: Any) -> str:
     content: bytes = part.get_payload(decode=True) or b""
     try:
         return content.decode(part.get_content_charset("utf-8"))
     except (LookupError, UnicodeError):
         # The encoding that the mail names is not known, or is not that of its text.
+        return _likely_text(content)
+
+
+def _likely_text(content: bytes) -> str:
+    """Text of a part in an encoding that is not known, of which a few wrong bytes may be lost."""
+    try:
         return decode(content, AUTO)[0]
+    except NotText:
+        return content.decode("utf-8", "replace")
 
 
 # PDF

@@ -84,7 +84,7 @@ def curve(way: str, pool: Texts, test: Texts, seed: int, labels: int, most: int)
     """Test accuracy by the number of labels."""
     order = np.random.default_rng(seed).permutation(len(pool[0])).tolist()
     if way == "random":
-        sizes = list(range(labels - 200, labels + 1, STEP))
+        sizes = [labels * 7 // 10, labels]
     else:
         vectors, sizes = word_vectors(pool[0]), list(range(FIRST, most + 1, STEP))
     chosen = order[:FIRST]
@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--ways", default="random,suggest,margin")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--labels", type=int, default=500)
-    parser.add_argument("--most", type=int, default=450, help="labels at which choosing ends")
+    parser.add_argument("--most", type=int, default=400, help="labels at which choosing ends")
     args = parser.parse_args()
     for name in args.sets.split(","):
         pool, test = SETS[name](args.folder, random.Random(0))

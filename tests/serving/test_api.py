@@ -16,7 +16,7 @@ from decisive_words import write_run
 from fastapi.testclient import TestClient
 
 from longspan.serving.app import app_of
-from longspan.serving.model import Limits, Served
+from longspan.serving.model import Limits, Service
 from longspan.tasks.base.task import Run
 from longspan.verbs.explain import explain_given
 from longspan.verbs.predict import predict_given
@@ -27,6 +27,9 @@ from longspan.verbs.runs import load_run
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run that answers "yes" to documents with the word "good"."""
     return load_run(write_run(tmp_path_factory.mktemp("runs") / "mine", ["no", "yes"], "good", "yes", "good bad film"))
+
+
+JSON = {"Content-Type": "application/json"}
 
 
 def client_of(run: Run, limits: Limits | None = None, **options: Any) -> TestClient:
@@ -77,7 +80,11 @@ def test_explanations_are_those_of_explain_and_a_page_where_one_is_accepted(run:
     assert page.headers["content-type"].startswith("text/html")
     assert "Why “yes”?" in page.text
     assert client.post("/explain", json={"input": "good", "of": "perhaps"}).status_code == 422
-    assert client.post("/explain/file", params={"name": "a.txt"}, content=b"good").json()["of"] == "yes"
+    file = {"name": "a.txt", "bytes": coded(b"good")}
+    assert client.post("/explain", json={"input": file}).json()["of"] == "yes"
+    for place in (b"NaN", b"1e400", b"1"):
+        answer = client.post("/explain", content=b'{"input": "good", "at": %s}' % place, headers=JSON)
+        assert answer.status_code == 422
 
 
 def test_it_describes_itself(run: Run, client: TestClient) -> None:
@@ -94,25 +101,25 @@ def test_requests_that_wait_are_answered_together_and_as_alone(run: Run) -> None
     alone = [one.to_dict() for one in predict_given(run, texts)]
     sizes: list[int] = []
 
-    class Counting(Served):
+    class Counting(Service):
         def _answer(self, jobs: Any) -> None:
             sizes.append(len(jobs))
             super()._answer(jobs)
 
-    served = Counting(run, Limits())
-    futures = [served.predictions(served.rows([text])) for text in texts]
-    served.start()
+    service = Counting(run, Limits())
+    futures = [service.predictions(service.rows([text])) for text in texts]
+    service.start()
     for future, expected in zip(futures, alone, strict=True):
         (found,) = future.result()
         assert found.to_dict()["label"] == expected["label"]
         assert found.to_dict()["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-6)
     # With the text that it starts with.
     assert max(sizes) == len(texts) + 1
-    served.close()
+    service.close()
 
 
 def test_one_bad_request_does_not_spoil_those_it_is_joined_with(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = Served(run, Limits())
+    service = Service(run, Limits())
     plain = type(run.task).predict
 
     def failing(self: Any, run: Run, rows: Any) -> Any:
@@ -121,12 +128,12 @@ def test_one_bad_request_does_not_spoil_those_it_is_joined_with(run: Run, monkey
         return plain(self, run, rows)
 
     monkeypatch.setattr(type(run.task), "predict", failing)
-    futures = [served.predictions(served.rows([text])) for text in ("good", "broken", "bad")]
-    served.start()
+    futures = [service.predictions(service.rows([text])) for text in ("good", "broken", "bad")]
+    service.start()
     assert [futures[0].result()[0].to_dict()["label"], futures[2].result()[0].to_dict()["label"]] == ["yes", "no"]
     with pytest.raises(ValueError, match="broken"):
         futures[1].result()
-    served.close()
+    service.close()
 
 
 def test_limits(run: Run) -> None:
@@ -139,9 +146,8 @@ def test_limits(run: Run) -> None:
             yield from [b" " * 400] * 4
 
         # Without a length.
-        kind = {"Content-Type": "application/json"}
-        assert client.post("/predict", content=pieces(), headers=kind).status_code == 413
-        assert client.post("/predict", content=b"{}", headers=kind | {"Content-Length": "x"}).status_code == 400
+        assert client.post("/predict", content=pieces(), headers=JSON).status_code == 413
+        assert client.post("/predict", content=b"{}", headers=JSON | {"Content-Length": "x"}).status_code == 400
 
 
 def test_a_full_queue_refuses_and_a_late_answer_is_no_answer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +187,12 @@ def test_tokens_hosts_and_other_sites(run: Run) -> None:
             ("", 421),
         ):
             assert client.get("/metadata", headers={"Host": host}).status_code == status
-        for origin, status in (("http://evil.example", 403), ("null", 403), ("http://localhost:8000", 200)):
+        for origin, status in (
+            ("http://evil.example", 403),
+            ("null", 403),
+            ("http://[", 403),
+            ("http://localhost:8000", 200),
+        ):
             answer = client.post("/predict", json={"inputs": ["good"]}, headers={"Origin": origin})
             assert answer.status_code == status
         policy = client.get("/").headers["content-security-policy"]

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -20,17 +20,13 @@ from longspan.errors import UserError, sentence_of
 from longspan.explanations.methods import METHODS
 from longspan.machine.printing import json_text
 from longspan.serving.corrections import Corrections, read_list
-from longspan.serving.model import Limits, Refused, Served
+from longspan.serving.model import Limits, Refusal, Service
 from longspan.tasks.base.task import Run
 
 #: Names of this machine, which a page elsewhere cannot take.
 LOCAL = ("localhost", "127.0.0.1", "::1")
 #: What needs no token: the page itself, and the state that load balancers ask for.
 _OPEN = ("/", "/page.js", "/page.css", "/health")
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 @dataclass
@@ -54,7 +50,7 @@ class Question:
 
     input: Any
     of: str = ""
-    at: float | None = None
+    at: Annotated[float | None, Body(allow_inf_nan=False)] = None
     method: str = "removal"
     check: bool = False
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
@@ -89,16 +85,16 @@ def app_of(
         to_label: Table of `longspan suggest`, which the page walks through.
     """
     limits = limits or Limits()
-    served = Served(run, limits)
-    kept = Corrections(served, corrections or run.folder.with_name(f"{run.folder.name}-corrections.jsonl"))
-    listed = read_list(served, to_label) if to_label is not None else []
+    service = Service(run, limits)
+    kept = Corrections(service, corrections or run.folder.with_name(f"{run.folder.name}-corrections.jsonl"))
+    listed = read_list(service, to_label) if to_label is not None else []
     active = 0
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        served.start()
+        service.start()
         yield
-        await asyncio.to_thread(served.close)
+        await asyncio.to_thread(service.close)
 
     # Its pages of documentation load scripts from elsewhere.
     app = FastAPI(title=f"longspan: {run.folder.name}", docs_url=None, redoc_url=None, lifespan=lifespan)
@@ -107,7 +103,7 @@ def app_of(
     def place() -> Iterator[None]:
         nonlocal active
         if active >= limits.queue:
-            raise Refused(429, f"expected at most {limits.queue} requests at once, got more; try again later.")
+            raise Refusal(429, f"expected at most {limits.queue} requests at once, got more; try again later.")
         active += 1
         try:
             yield
@@ -116,21 +112,14 @@ def app_of(
 
     async def rows_of(inputs: list[Any]) -> Any:
         # A thread, as files take time to read; a request that is late does not wait for it.
-        return await asyncio.get_running_loop().run_in_executor(None, served.rows, inputs)
+        return await asyncio.get_running_loop().run_in_executor(None, service.rows, inputs)
 
     async def predicted(inputs: list[Any]) -> Response:
         with place():
-            found = await asyncio.wrap_future(served.predictions(await rows_of(inputs)))
+            found = await asyncio.wrap_future(service.predictions(await rows_of(inputs)))
         if all(one.error is not None for one in found):
-            raise Refused(422, f"{found[0].where}: {found[0].error}")
+            raise Refusal(422, f"{found[0].where}: {found[0].error}")
         return _json({"predictions": [one.to_dict() for one in found]})
-
-    async def explained(question: Question, page: bool) -> Response:
-        with place():
-            options = {"of": question.of, "at": question.at, "method": question.method, "check": question.check}
-            rows = await rows_of([question.input])
-            found = await asyncio.wrap_future(served.explanation(rows, **options))
-        return Response(found.page(), media_type="text/html") if page else _json(found.to_dict())
 
     @app.get("/health", summary="State of the server")
     async def health() -> Response:
@@ -144,7 +133,7 @@ def app_of(
             "to_label": len(listed),
             "first_open": kept.first_open(listed),
         }
-        return _json(served.metadata() | more)
+        return _json(service.metadata() | more)
 
     @app.post("/predict", summary="Predictions for inputs, as `longspan predict` prints them")
     async def predict(body: Inputs) -> Response:
@@ -152,29 +141,29 @@ def app_of(
 
     @app.post("/predict/file", summary="Predictions for one file", openapi_extra=_FILE)
     async def predict_file(request: Request, name: Annotated[str, Query()]) -> Response:
-        return await predicted([await _uploaded(request, name)])
+        return await predicted([{"name": name, "bytes": base64.b64encode(await request.body()).decode()}])
 
     @app.post("/explain", summary="Scores of an input's parts; a page of HTML where that is accepted")
     async def explain(body: Question, request: Request) -> Response:
-        return await explained(body, "text/html" in request.headers.get("accept", ""))
-
-    @app.post("/explain/file", summary="Scores of a file's parts", openapi_extra=_FILE)
-    async def explain_file(request: Request, name: Annotated[str, Query()]) -> Response:
+        with place():
+            options = {"of": body.of, "at": body.at, "method": body.method, "check": body.check}
+            rows = await rows_of([body.input])
+            found = await asyncio.wrap_future(service.explanation(rows, **options))
         page = "text/html" in request.headers.get("accept", "")
-        return await explained(Question(await _uploaded(request, name)), page)
+        return Response(found.page(), media_type="text/html") if page else _json(found.to_dict())
 
     @app.post("/corrections", summary="Keep the label that an input should have, for training")
     async def correct(body: Correction) -> Response:
         with place():
-            (row,) = await rows_of([body.input])
+            rows = await rows_of([body.input])
             labels = [body.label] if isinstance(body.label, str) else body.label
-            count = await asyncio.to_thread(kept.add, row, labels)
+            count = await asyncio.to_thread(kept.add, rows, labels)
         return _json({"corrections": count})
 
     @app.get("/to-label/{number}", summary="One of the examples to label, and the labels that it was given")
     async def example(number: int) -> Response:
         if not 0 <= number < len(listed):
-            raise Refused(404, f"expected a number below {len(listed)}, got {number}; choose another.")
+            raise Refusal(404, f"expected a number below {len(listed)}, got {number}; choose another.")
         return _json(listed[number] | {"number": number, "labels": kept.labels_of(listed[number]["input"])})
 
     for path, kind in (("/", "index.html"), ("/page.js", "page.js"), ("/page.css", "page.css")):
@@ -212,25 +201,9 @@ _FILE = {
 }
 
 
-async def _uploaded(request: Request, name: str) -> dict[str, str]:
-    return {"name": name, "bytes": base64.b64encode(await request.body()).decode()}
-
-
 def _json(value: Any, status: int = 200) -> Response:
     text = json_text(value).encode("utf-8", "backslashreplace")
     return Response(text, status, media_type="application/json", headers={"Retry-After": "1"} if status == 429 else {})
-
-
-@functools.cache
-def _policy() -> str:
-    """Content security policy: what the page may load, and the script of the explanations that it frames."""
-    script = (resources.files("longspan.report") / "templates" / "explanation.js").read_bytes()
-    known = base64.b64encode(hashlib.sha256(script).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'self' 'sha256-{known}'; style-src 'self' 'unsafe-inline'; "
-        "img-src data: blob:; media-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
-    )
 
 
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css"}
@@ -251,14 +224,14 @@ class _Guard:
     def __init__(self, app: Any, limits: Limits, token: str, hosts: Sequence[str]) -> None:
         self.app, self.limits, self.token, self.hosts = app, limits, token, hosts
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         read, begun = 0, False
 
-        async def counted() -> MutableMapping[str, Any]:
+        async def counted() -> Any:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
@@ -266,7 +239,7 @@ class _Guard:
                 raise HTTPException(413, self._too_large())
             return message
 
-        async def answered(message: MutableMapping[str, Any]) -> None:
+        async def answered(message: Any) -> None:
             nonlocal begun
             begun = True
             if message["type"] == "http.response.start":
@@ -286,11 +259,11 @@ class _Guard:
             await _json({"detail": told}, 504)(scope, receive, answered)
 
     def _refusal(self, path: str, headers: dict[str, str]) -> Response | None:
-        host = _name(f"//{headers.get('host', '')}")
+        host = _address(f"//{headers.get('host', '')}")[0]
         if self.hosts and host not in self.hosts:
             return _json({"detail": f"expected the host {self.hosts[0]}, got {host!r}; use that name."}, 421)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and _address(origin)[1] != headers.get("host"):
             return _json({"detail": f"expected a page of this server, got one of {origin!r}."}, 403)
         if self.token and path not in _OPEN:
             kind, _, given = headers.get("authorization", "").partition(" ")
@@ -309,19 +282,24 @@ class _Guard:
         return f"expected at most {self.limits.body:,} bytes in a request, got more; send less at once."
 
 
-def _name(address: str) -> str:
+def _address(url: str) -> tuple[str, str]:
+    """Name of the machine in an address, without and with the port."""
     try:
-        return urlsplit(address).hostname or ""
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.netloc
     except ValueError:
-        return ""
+        return "", ""
 
 
 @functools.cache
 def _headers() -> list[tuple[bytes, bytes]]:
-    told = {
-        "Content-Security-Policy": _policy(),
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-store",
-    }
-    return [(name.lower().encode(), value.encode()) for name, value in told.items()]
+    """Headers of all answers. The page loads from here alone, and frames explanations with their script."""
+    script = (resources.files("longspan.report") / "templates" / "explanation.js").read_bytes()
+    known = base64.b64encode(hashlib.sha256(script).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'self' 'sha256-{known}'; style-src 'self' 'unsafe-inline'; "
+        "img-src data: blob:; media-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    )
+    more = {b"x-content-type-options": b"nosniff", b"referrer-policy": b"no-referrer", b"cache-control": b"no-store"}
+    return [(b"content-security-policy", policy.encode()), *more.items()]

@@ -14,55 +14,58 @@ from longspan.data.sources.formats.schema import Row
 from longspan.errors import UserError, check_choice
 from longspan.machine.printing import json_text
 from longspan.results.outputs import append_line, folder_in, write_new
-from longspan.serving.model import Refused, Served
+from longspan.serving.model import Refusal, Service
 
 
 class Corrections:
     """A table of examples with their labels, a JSON object a line; the last line about an example counts.
 
     Args:
-        served: The run.
+        service: The run.
         path: The table. Pictures and recordings go into a folder next to it.
 
     Attributes:
         possible: Whether the labels of this task can be chosen: one column of them, and texts, pictures or recordings.
     """
 
-    def __init__(self, served: Served, path: Path) -> None:
-        self.served, self.path = served, path
-        data = served.run.recipe.data
-        targets = [column for column in served.run.task.columns(data) if column.target]
+    def __init__(self, service: Service, path: Path) -> None:
+        self.service, self.path = service, path
+        data = service.run.recipe.data
+        targets = [column for column in service.run.task.columns(data) if column.target]
         self.target: Column | None = targets[0] if len(targets) == 1 else None
         kinds = isinstance(self.target, Label | Labels) and all(
-            isinstance(one, Text | Media) for one in served.columns if one.required
+            isinstance(one, Text | Media) for one in service.columns if one.required
         )
-        self.possible = bool(kinds and served.labels)
+        self.possible = bool(kinds and service.labels)
 
-    def add(self, row: Row, labels: Sequence[str]) -> int:
-        """Append an example with its labels, and return how many lines there are.
+    def add(self, rows: Sequence[Row], labels: Sequence[str]) -> int:
+        """Append an example, the only one of `rows`, with its labels, and return how many lines there are.
 
         Raises:
             UserError: The task has no such labels, or the example cannot be read.
         """
         if not self.possible or self.target is None:
-            raise Refused(409, f"expected a task with labels to choose, got {self.served.run.task.name!r}.")
+            raise Refusal(409, f"expected a task with labels to choose, got {self.service.run.task.name!r}.")
+        if len(rows) != 1:
+            raise UserError(f"expected one example to correct, got {len(rows):,}; send one.")
+        row = rows[0]
         if row.problem:
             raise UserError(f"{row.where}: {row.problem}")
         several = isinstance(self.target, Labels)
         if not several and len(labels) != 1:
             raise UserError(f"expected one label, got {len(labels)}; choose one.")
         for label in labels:
-            check_choice("label", label, self.served.labels)
-        cells = {self._name(column): self._cell(row, column) for column in self.served.columns}
+            check_choice("label", label, self.service.labels)
+        cells = {self._name(column): self._cell(row, column) for column in self.service.columns}
         line = {name: cell for name, cell in cells.items() if cell is not None}
-        line[getattr(self.served.run.recipe.data, self.target.setting)] = list(labels) if several else labels[0]
+        line[getattr(self.service.run.recipe.data, self.target.setting)] = list(labels) if several else labels[0]
         line["corrected"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return append_line(self.path, json_text(line))
 
     def labels_of(self, given: Any) -> list[str]:
         """Labels that an example of a list has; empty if it was not labelled yet."""
         assert self.target is not None
-        name, found = getattr(self.served.run.recipe.data, self.target.setting), list[str]()
+        name, found = getattr(self.service.run.recipe.data, self.target.setting), list[str]()
         for line in self._lines():
             if all(line.get(key) == cell for key, cell in given.items()):
                 found = line[name] if isinstance(line[name], list) else [line[name]]
@@ -86,7 +89,7 @@ class Corrections:
                 yield from map(json.loads, file)
 
     def _name(self, column: Column) -> str:
-        return self.served.schema.names[column.name]
+        return self.service.schema.names[column.name]
 
     def _cell(self, row: Row, column: Column) -> Any:
         value = row.values.get(column.name)
@@ -102,14 +105,14 @@ class Corrections:
         return f"{folder.name}/{name}"
 
 
-def read_list(served: Served, path: Path) -> list[dict[str, Any]]:
+def read_list(service: Service, path: Path) -> list[dict[str, Any]]:
     """Examples of a table of `longspan suggest`, in its order: inputs of `/predict`, with what else it says.
 
     Raises:
         UserError: It is missing, or lacks a column.
     """
-    needed = [served.schema.names[column.name] for column in served.columns if column.required]
-    names = [name for column in served.columns for name in served.schema.sources_of(column)]
+    needed = [service.schema.names[column.name] for column in service.columns if column.required]
+    names = [name for column in service.columns for name in service.schema.sources_of(column)]
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             csv.field_size_limit(2**31 - 1)

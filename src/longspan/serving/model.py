@@ -1,4 +1,4 @@
-"""A run as a server uses it: inputs from JSON and uploads, and one thread that answers requests together: `Served`."""
+"""A run as a server uses it: inputs from JSON and uploads, and one thread that answers requests together: `Service`."""
 
 import base64
 import binascii
@@ -56,7 +56,7 @@ class Limits:
     seconds: float = 30.0
 
 
-class Refused(UserError):
+class Refusal(UserError):
     """A request that is not answered, with the status of HTTP that says why."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -77,7 +77,7 @@ class _Job:
         return self.call is None and all(isinstance(one, _PLAIN) for row in self.rows for one in row.values.values())
 
 
-class Served:
+class Service:
     """A run whose model runs in one thread, which answers the requests that wait together.
 
     Args:
@@ -141,14 +141,14 @@ class Served:
             UserError: They are none, or too many or too long.
         """
         if not inputs:
-            raise Refused(422, "expected at least one input, got none; add one.")
+            raise Refusal(422, "expected at least one input, got none; add one.")
         if len(inputs) > self.limits.inputs:
-            raise Refused(
+            raise Refusal(
                 413, f"expected at most {self.limits.inputs} inputs, got {len(inputs):,}; send fewer at once."
             )
         for number, given in enumerate(inputs, 1):
             if (size := _characters(given)) > self.limits.characters and not _is_file(given):
-                raise Refused(
+                raise Refusal(
                     413,
                     f"expected at most {self.limits.characters:,} characters in an input, got {size:,} in input "
                     f"{number}; shorten it.",
@@ -159,9 +159,9 @@ class Served:
             found = itertools.chain.from_iterable(map(self._of_file, given)) if file else self._of_values(given)
             rows += itertools.islice(found, FILE_ROWS + 1 - len(rows))
             if len(rows) > FILE_ROWS:
-                raise Refused(413, f"expected at most {FILE_ROWS:,} examples, got more; send fewer at once.")
+                raise Refusal(413, f"expected at most {FILE_ROWS:,} examples, got more; send fewer at once.")
         if not rows:
-            raise Refused(422, "expected something to read, got nothing; check the file.")
+            raise Refusal(422, "expected something to read, got nothing; check the file.")
         return rows
 
     def _of_values(self, inputs: list[Any]) -> Iterator[Row]:
@@ -185,7 +185,7 @@ class Served:
         medium = self.medium
         if medium is not None:
             if suffix not in medium.suffixes:
-                raise Refused(
+                raise Refusal(
                     415, f"expected one of the {medium.files} ({', '.join(sorted(medium.suffixes))}), got {name!r}."
                 )
             cell = {self.schema.names[medium.name]: {"bytes": content}}
@@ -193,7 +193,7 @@ class Served:
                 yield row._replace(where=name)
             return
         if suffix in FORMATS or suffix in COMPRESSED:
-            raise Refused(415, f"expected a document, got {name!r}; unpack it, and send the rows of a table as JSON.")
+            raise Refusal(415, f"expected a document, got {name!r}; unpack it, and send the rows of a table as JSON.")
         with tempfile.TemporaryDirectory(prefix="longspan-upload-") as folder:
             path = Path(folder, name)
             write_new(path, content)

@@ -1,4 +1,4 @@
-"""Which documents to label next: those that a model is least certain of, without copies of each other: `suggest`."""
+"""Ranking of documents to label: the least certain first, without copies of each other: `suggest`."""
 
 import csv
 import hashlib

@@ -13,7 +13,7 @@ from longspan import evaluate, predict, recipes, train
 from longspan.errors import UserError
 from longspan.models import LongspanForNodeClassification
 from longspan.models.embeddings.nodes import Nodes
-from longspan.serving.model import Limits, Served
+from longspan.serving.model import Limits, Service
 from longspan.tasks.node_classification.task import NodeBatches
 from longspan.testing import check_task
 
@@ -49,14 +49,14 @@ def test_keeps_the_promises(tmp_path: Path) -> None:
 def test_nodes_over_http(tmp_path: Path) -> None:
     settings = [*SMALL, "training.num_train_epochs=1"]
     run = train("nodes", settings, data=ring(), run=tmp_path / "run", progress=False)
-    served, file = Served(run.loaded, Limits()), ring_file(tmp_path)
+    service, file = Service(run.loaded, Limits()), ring_file(tmp_path)
     sent = {"name": file.name, "bytes": base64.b64encode(file.read_bytes()).decode()}
-    found = [one.to_dict() for one in predict(run.loaded, served.rows([sent]))]
+    found = [one.to_dict() for one in predict(run.loaded, service.rows([sent]))]
     assert found == [one.to_dict() for one in predict(run.loaded, file)]
     assert len(found) == 60
     # An edge is a row of another file.
     with pytest.raises(UserError, match="rows of a table as JSON"):
-        served.rows([sent | {"name": "nodes.csv"}])
+        service.rows([sent | {"name": "nodes.csv"}])
 
 
 @pytest.fixture(scope="module")

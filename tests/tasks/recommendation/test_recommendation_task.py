@@ -18,7 +18,7 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models import LongspanForRecommendation
 from longspan.results import TrainingResult
-from longspan.serving.model import Limits, Served
+from longspan.serving.model import Limits, Service
 from longspan.tasks.recommendation.items import Items, padded, ragged_of
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
 from longspan.tasks.recommendation.recorded import read_recorded
@@ -427,10 +427,10 @@ def test_a_click_log_scores_the_same_as_test_split_and_given_later(
     assert later["mrr"] == split["mrr"]
     predictions = list(predict(result.folder, tmp_path / "test.csv"))
     # And over HTTP.
-    served = Served(load_run(result.folder), Limits(inputs=100))
+    service = Service(load_run(result.folder), Limits(inputs=100))
     with (tmp_path / "test.csv").open(encoding="utf-8") as file:
         sent = list(csv.DictReader(file))
-    found = predict(result.folder, served.rows(sent))
+    found = predict(result.folder, service.rows(sent))
     assert [one.ranks for one in found] == [one.ranks for one in predictions]
     right = [one.ranks[user % 2] == 1 for user, one in enumerate(predictions)]
     assert np.mean(right) > 0.9

@@ -28,7 +28,7 @@ from longspan.results import TrainingResult
 from longspan.results.mistakes import MOST, Mistakes
 from longspan.results.parts import BOTH, Parts
 from longspan.results.scores import Scores
-from longspan.serving.model import Limits, Served
+from longspan.serving.model import Limits, Service
 from longspan.tasks.base.case import explained
 from longspan.testing.tasks.subject import Subject, need, same
 from longspan.training.deadline import Deadline
@@ -390,24 +390,24 @@ def formats_take_every_prediction(subject: Subject) -> None:
 def answers_over_http(subject: Subject) -> None:
     """A server reads inputs as JSON as files are read; what cannot be read is refused with a sentence."""
     run = subject.run()
-    served = Served(run, Limits())
+    service = Service(run, Limits())
     for bad in (None, 7, {"another": "x"}, {"name": "rows.csv", "bytes": "YQ=="}, {"path": "/etc/passwd"}):
         try:
-            found = [one.error for one in predict(run, served.rows([bad]))]
+            found = [one.error for one in predict(run, service.rows([bad]))]
         except UserError:
             continue
         need(all(found), f"{bad!r} must be refused, but is answered")
-    plain = [column.name for column in served.columns]
+    plain = [column.name for column in service.columns]
     rows = [row for row in subject.rows() if row.values.keys() <= {*plain}]
     if not rows:
         # Rows of another form, such as the nodes of a graph.
         return
-    names = served.schema.names
+    names = service.schema.names
     inputs = [{names[name]: _sent(value) for name, value in row.values.items() if value is not None} for row in rows]
-    if subject.data.endswith(".jsonl") and served.medium is None:
+    if subject.data.endswith(".jsonl") and service.medium is None:
         lines = Path(subject.data).read_text(encoding="utf-8").splitlines()[: len(rows)]
         inputs = [{name: cell for name, cell in json.loads(line).items() if name in names.values()} for line in lines]
-    read = served.rows(json.loads(json.dumps(inputs)))
+    read = service.rows(json.loads(json.dumps(inputs)))
     for row, one, other in zip(rows, predict(run, rows), predict(run, read), strict=True):
         same({**other.to_dict(), "where": one.where}, one.to_dict(), row.where)
 

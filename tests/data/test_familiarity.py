@@ -56,12 +56,15 @@ def test_rare_and_unknown_tokens_are_unfamiliar() -> None:
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
+    assert Familiarity.read(tmp_path) is None
+    _fitted(_texts(10), []).save(tmp_path)
+    found = Familiarity.read(tmp_path)
+    assert found is not None
+    assert found.limit == _fitted(_texts(10), []).limit
     path = tmp_path / "familiarity.safetensors"
-    _fitted(_texts(10), []).save(path)
-    assert Familiarity.read(path).limit == _fitted(_texts(10), []).limit
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(UserError, match=r"expected frequencies of tokens in .*familiarity\.safetensors"):
-        Familiarity.read(path)
+        Familiarity.read(tmp_path)
 
 
 def test_predictions_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from longspan.results.outputs import replacing
 FALSE_ALARMS, SAMPLE = 0.01, 5000
 #: What is added to the count of each token, that of unknown ones among them.
 _SMOOTHING = 0.5
+_FILE = "familiarity.safetensors"
 
 
 @dataclass(frozen=True)
@@ -84,19 +85,22 @@ class Familiarity:
         cost = float(self.costs[np.minimum(ids, len(self.costs) - 1)].mean())
         return bool((cost - self.mean) / (self.between + self.within / len(ids)) ** 0.5 > self.limit)
 
-    def save(self, path: Path) -> None:
-        """Write it to a file of safetensors."""
+    def save(self, folder: Path) -> None:
+        """Write it to a folder, as a file of safetensors."""
         usual = np.array([self.mean, self.between, self.within, self.limit, self.validation], np.float64)
-        with replacing(path) as fresh:
+        with replacing(folder / _FILE) as fresh:
             save_file({"costs": self.costs, "usual": usual}, fresh)
 
     @classmethod
-    def read(cls, path: Path) -> "Familiarity":
-        """Read it from a file.
+    def read(cls, folder: Path) -> "Familiarity | None":
+        """Read it from a folder; None where it was not measured.
 
         Raises:
             UserError: The file is damaged.
         """
+        path = folder / _FILE
+        if not path.is_file():
+            return None
         try:
             found = load_file(path)
             costs, usual = found["costs"], found["usual"]

@@ -12,6 +12,7 @@ import numpy as np
 
 from longspan.data.columns.kinds import Text
 from longspan.data.config import DataConfig, check_override
+from longspan.data.familiarity import Familiarity
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.in_memory import rows_of
 from longspan.data.sources.paths import read_paths
@@ -113,6 +114,7 @@ class Program:
             self.data = make(DataConfig, self._answers.data, "data")
         self._encode = self._tokenizer()
         self._special = special_ids(self._encode, 1, str(self.folder))
+        self._familiarity = Familiarity.read(self.folder)
         self._run = self._session()
 
     def reading(self, overrides: Sequence[str], values: Mapping[str, Any]) -> "Program":
@@ -145,8 +147,10 @@ class Program:
                 yield KINDS[self._answers.problem_type](row.where, problem)
                 continue
             found = self._answer(row.where, self._logits(ids))
-            total = len(ids) + removed
-            yield replace(found, tokens_read=len(ids), tokens_total=total) if removed else found
+            if removed:
+                found = replace(found, tokens_read=len(ids), tokens_total=len(ids) + removed)
+            unfamiliar = self._familiarity is not None and self._familiarity.unfamiliar(ids)
+            yield replace(found, unfamiliar=True) if unfamiliar else found
 
     def read(self, text: str) -> tuple[np.ndarray, int]:
         """Token ids of a text, as the program reads them, and the number of tokens that are left out."""

@@ -25,7 +25,6 @@ from longspan.models.word_vectors import load_word_vectors
 
 _ROWS, _COUNTED = 100, 1_000_000
 """Documents counted at a time, and number of tokens that are enough."""
-_FAMILIARITY = "familiarity.safetensors"
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ class TextProcessor(Processor):
     def save_pretrained(self, folder: str | Path) -> None:
         self.tokenizer.save_pretrained(str(folder))
         if self.familiarity is not None:
-            self.familiarity.save(Path(folder, _FAMILIARITY))
+            self.familiarity.save(Path(folder))
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> "TextProcessor":
@@ -185,8 +184,7 @@ class TextProcessor(Processor):
                 f"the tokenizer in {str(folder)!r} is damaged or incomplete; restore tokenizer.json and "
                 "tokenizer_config.json as they were saved."
             ) from error
-        known = Path(folder, _FAMILIARITY)
-        return cls(tokenizer, familiarity=Familiarity.read(known) if known.is_file() else None)
+        return cls(tokenizer, familiarity=Familiarity.read(Path(folder)))
 
 
 def joined(streams: Mapping[str, Any]) -> np.ndarray:

@@ -508,6 +508,15 @@ def test_modules_of_the_current_folder_are_not_run(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.usefixtures("process")
+def test_an_interpreter_that_cannot_read_documents_is_no_fault_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(
+        UserError, match=r"expected '/bin/false' to run longspan to read a document, got exit code 1; check"
+    ):
+        document_text(word("x"), ".docx")
+
+
 def test_threads_and_copies_of_the_process_get_their_own_answers() -> None:
     found: dict[int, str] = {}
 

@@ -11,6 +11,7 @@ import threading
 from typing import IO, cast
 
 from longspan.data.sources.files.decoding import NotText
+from longspan.errors import UserError
 from longspan.machine.imports import is_installed
 
 NEEDS = {
@@ -55,13 +56,10 @@ def readers() -> str:
     return " ".join(f"{package} {metadata.version(package)}" for package in packages)
 
 
-def is_packed(content: bytes, suffix: str) -> bool:
-    """Whether a file is a document of another program, by its first bytes; mail by its suffix."""
-    return (
-        content.startswith((PACKED, COMPOUND, PDF, RTF))
-        or suffix == ".eml"
-        or PDF in content[:1024] * (suffix == ".pdf")
-    )
+def needs_reader(content: bytes, suffix: str) -> bool:
+    """Whether a file is a document of another program, by its first bytes, or mail, by its suffix."""
+    late = suffix == ".pdf" and PDF in content[:1024]
+    return late or suffix == ".eml" or content.startswith((PACKED, COMPOUND, PDF, RTF))
 
 
 def document_text(content: bytes, suffix: str) -> str:
@@ -84,19 +82,19 @@ class _Process:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0
         self._lock = threading.Lock()
 
     def text(self, content: bytes, suffix: str) -> str:
         with self._lock:
-            process = self._running()
+            process = self._process = self._process or _start()
             timer = threading.Timer(_TIMEOUT, process.kill)
             timer.start()
             try:
                 good, text = _ask(process, content, suffix)
-            except (EOFError, BrokenPipeError):
+            except (EOFError, OSError):
+                slow = timer.finished.is_set()
                 self._process = None
-                raise NotText(None, _death(process)) from None
+                raise _death(process, slow) from None
             except BaseException:
                 # The answer to an interrupted question is not that to the next one.
                 self.close()
@@ -109,24 +107,17 @@ class _Process:
 
     def close(self) -> None:
         process, self._process = self._process, None
-        if process is not None and self._owner == os.getpid():
+        if process is not None:
             process.kill()
-            with contextlib.suppress(BrokenPipeError):
-                process.communicate()
+            _end(process)
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        # A copy of this process would read the answers to the other's questions.
-        if self._process is None or self._owner != os.getpid():
-            self._owner = os.getpid()
-            # Modules are those of this process, and none of the current folder.
-            paths = os.pathsep.join(path for path in sys.path if path)
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "longspan.data.sources.files.readers"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": paths},
-            )
-        return self._process
+
+def _start() -> subprocess.Popen[bytes]:
+    # Modules are those of this process, and none of the current folder.
+    paths = os.pathsep.join(path for path in sys.path if path)
+    command = [sys.executable, "-P", "-m", "longspan.data.sources.files.readers"]
+    environment = {**os.environ, "PYTHONPATH": paths}
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 
 def _ask(process: subprocess.Popen[bytes], content: bytes, suffix: str) -> tuple[bool, str]:
@@ -145,15 +136,28 @@ def _ask(process: subprocess.Popen[bytes], content: bytes, suffix: str) -> tuple
     return good, text.decode()
 
 
-def _death(process: subprocess.Popen[bytes]) -> str:
-    """Problem of a file that ended the process."""
-    with contextlib.suppress(BrokenPipeError):
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Exit code of a process that has ended."""
+    with contextlib.suppress(OSError):
         process.communicate()
-    code = process.returncode
-    if code in (-getattr(signal, "SIGXCPU", 0), -getattr(signal, "SIGKILL", 0)):
-        return f"too large (more than {SECONDS} seconds)"
-    return f"damaged or too large (it ended its reader, which has {MEMORY:,} bytes of memory)"
+    return process.wait()
+
+
+def _death(process: subprocess.Popen[bytes], slow: bool) -> Exception:
+    """Problem of a file that ended the process, or of the process."""
+    code = _end(process)
+    if slow or code == -getattr(signal, "SIGXCPU", 0):
+        return NotText(None, f"too large (more than {SECONDS} seconds)")
+    if code in (1, 2):
+        return UserError(
+            f"expected {sys.executable!r} to run longspan to read a document, got exit code {code}; check that it is "
+            "Python with longspan."
+        )
+    return NotText(None, f"damaged or too large (it ended its reader, which has {MEMORY:,} bytes of memory)")
 
 
 _process = _Process()
 atexit.register(_process.close)
+if hasattr(os, "register_at_fork"):
+    # A copy of this process would read the answers to the questions of the other.
+    os.register_at_fork(after_in_child=_process.__init__)  # type: ignore[misc]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from longspan.data.sources.files.decoding import NotText, binary_kind, decode, encoding_name
-from longspan.data.sources.files.documents import NEEDS, document_text, is_packed
+from longspan.data.sources.files.documents import NEEDS, document_text, needs_reader
 from longspan.data.sources.files.encodings import AUTO, find_encoding, mark_of
 from longspan.data.sources.files.html import SUFFIXES as HTML
 from longspan.data.sources.files.html import html_text
@@ -251,7 +251,7 @@ def text_of(content: bytes, suffix: str, encoding: str, likely: str = "", name: 
     Raises:
         NotText: It is not text in the encoding, or a document that cannot be read.
     """
-    if is_packed(content, suffix):
+    if needs_reader(content, suffix):
         return DocumentText(document_text(content, suffix), extracted_from=suffix or "document")
     # Programs save HTML as .doc or .xls, too.
     is_page = suffix in HTML or (suffix in NEEDS and _PAGE.match(content) is not None)

@@ -10,7 +10,7 @@ from longspan.data.columns.kinds import Column, Text, Words
 from longspan.data.columns.media import Media
 from longspan.data.sources.announcements import note_left_out, noting_encodings
 from longspan.data.sources.files.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
-from longspan.data.sources.files.documents import NEEDS, is_packed
+from longspan.data.sources.files.documents import NEEDS, needs_reader
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.opening import encoding_of, examine, expand, packed_suffix, read_document, text_of
 from longspan.data.sources.formats.conll import looks_like_columns
@@ -129,7 +129,7 @@ def _read_standard_input(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:
     """Yield the only row of a document of another program, or else a row for each line."""
     stream = stdin if isinstance(stdin, io.BufferedReader) else io.BufferedReader(cast(io.RawIOBase, stdin))
     column = next((column for column in schema.of(Text) if column.required), None)
-    if column is None or not is_packed(stream.peek(8), ""):
+    if column is None or not needs_reader(stream.peek(8), ""):
         yield from _read_lines(stream, schema)
         return
     where = "standard input"

@@ -209,7 +209,7 @@ def test_slides_with_tables_and_notes(tmp_path: Path) -> None:
     assert found == [*(f"Title {number}" for number in range(11)), "\tRight", "Do not forget"]
 
 
-def test_sheets(tmp_path: Path) -> None:
+def test_sheets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     import datetime
 
     import openpyxl
@@ -219,7 +219,10 @@ def test_sheets(tmp_path: Path) -> None:
     book.active.append([datetime.date(2026, 5, 1), 12.0, 0.5, True, "=1+1"])
     book.create_sheet("Other").append([None, "Paint"])
     (tmp_path / "a.xlsx").write_bytes(saved(book.save))
-    assert lines(read(tmp_path / "a.xlsx")) == ["Costs", "2026-05-01\t12\t0.5\tTrue", "Other", "Paint"]
+    found = read(tmp_path / "a.xlsx")
+    told = "longspan: a.xlsx is read as one document; save it as .csv to read each of its rows.\n"
+    assert capsys.readouterr().err == told
+    assert lines(found) == ["Costs", "2026-05-01\t12\t0.5\tTrue", "Other", "Paint"]
 
 
 def test_open_documents(tmp_path: Path) -> None:

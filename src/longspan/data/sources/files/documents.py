@@ -5,18 +5,23 @@ import contextlib
 import os
 import signal
 import struct
-import subprocess
 import sys
 import threading
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from longspan.data.sources.files.decoding import NotText
 from longspan.errors import UserError
 from longspan.machine.imports import is_installed
 
+if TYPE_CHECKING:
+    import subprocess
+
+SHEETS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
+"""Suffixes of sheets."""
+
 NEEDS = {
     **dict.fromkeys((".docx", ".docm", ".pptx", ".pptm", ".ppsx", ".odt", ".odp", ".eml"), ""),
-    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), "python_calamine"),
+    **dict.fromkeys(SHEETS, "python_calamine"),
     ".pdf": "pypdfium2",
     ".epub": "lxml",
     ".rtf": "striprtf",
@@ -112,7 +117,10 @@ class _Process:
             _end(process)
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start() -> "subprocess.Popen[bytes]":
+    # Slow to import, and `longspan --help` imports this module.
+    import subprocess
+
     # Modules are those of this process, and none of the current folder.
     paths = os.pathsep.join(path for path in sys.path if path)
     command = [sys.executable, "-P", "-m", "longspan.data.sources.files.readers"]
@@ -120,7 +128,7 @@ def _start() -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
 
-def _ask(process: subprocess.Popen[bytes], content: bytes, suffix: str) -> tuple[bool, str]:
+def _ask(process: "subprocess.Popen[bytes]", content: bytes, suffix: str) -> tuple[bool, str]:
     question, answer = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
     name = suffix.encode()[:255]
     question.write(REQUEST.pack(len(content), len(name)) + name)
@@ -136,14 +144,14 @@ def _ask(process: subprocess.Popen[bytes], content: bytes, suffix: str) -> tuple
     return good, text.decode()
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
+def _end(process: "subprocess.Popen[bytes]") -> int:
     """Exit code of a process that has ended."""
     with contextlib.suppress(OSError):
         process.communicate()
     return process.wait()
 
 
-def _death(process: subprocess.Popen[bytes], slow: bool) -> Exception:
+def _death(process: "subprocess.Popen[bytes]", slow: bool) -> Exception:
     """Problem of a file that ended the process, or of the process."""
     code = _end(process)
     if slow or code == -getattr(signal, "SIGXCPU", 0):

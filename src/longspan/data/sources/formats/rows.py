@@ -10,7 +10,7 @@ from longspan.data.columns.kinds import Column, Text, Words
 from longspan.data.columns.media import Media
 from longspan.data.sources.announcements import note_left_out, noting_encodings
 from longspan.data.sources.files.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
-from longspan.data.sources.files.documents import NEEDS, needs_reader
+from longspan.data.sources.files.documents import NEEDS, SHEETS, needs_reader
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.opening import encoding_of, examine, expand, packed_suffix, read_document, text_of
 from longspan.data.sources.formats.conll import looks_like_columns
@@ -35,7 +35,7 @@ from longspan.data.sources.formats.tables import (
     read_table,
 )
 from longspan.data.sources.formats.tmx import SUFFIX as TMX
-from longspan.machine.printing import printable
+from longspan.machine.printing import note, printable
 
 __all__ = ["Row", "read_rows"]
 
@@ -93,6 +93,8 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
     if is_lines(path, schema):
         return read_parallel([path], schema)
     if is_document(path, schema):
+        if kind in SHEETS:
+            note(f"{printable(path.name)} is read as one document; save it as .csv to read each of its rows")
         return read_files([document_file(path, printable(path.name))], schema)
     return read_table(path, schema)
 

@@ -18,13 +18,21 @@ from decisive_words import write_run
 
 from longspan import cli
 
+#: A server that answers "good film" once there is a file.
 SLOW = """
 import json, sys, time
+from pathlib import Path
 from longspan.serving.server import serve
 from longspan.tasks.document_classification.task import DocumentClassification
 
 plain = DocumentClassification.predict
-DocumentClassification.predict = lambda *given: time.sleep(1) or plain(*given)
+
+def waiting(self, run, rows):
+    while any(row.values["text"] == "good film" for row in rows) and not Path(sys.argv[2]).exists():
+        time.sleep(0.02)
+    return plain(self, run, rows)
+
+DocumentClassification.predict = waiting
 serve(sys.argv[1], port=0, announce=lambda told: print(json.dumps(told), flush=True))
 """
 
@@ -56,13 +64,16 @@ def answered(address: str, text: str, path: str = "predict") -> dict[str, Any]:
         return found
 
 
-def test_a_stopped_server_answers_what_it_accepted(folder: Path) -> None:
-    with started("-c", SLOW, str(folder)) as (server, told), ThreadPoolExecutor(30) as pool:
+def test_a_stopped_server_answers_what_it_accepted(folder: Path, tmp_path: Path) -> None:
+    with started("-c", SLOW, str(folder), str(tmp_path / "free")) as (server, told), ThreadPoolExecutor(30) as pool:
         address = told["address"]
         futures = [pool.submit(answered, address, "good film") for _ in range(30)]
         while answered(address, "", "health")["requests"] < 30:
             time.sleep(0.02)
         server.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert server.poll() is None
+        (tmp_path / "free").touch()
         assert [future.result()["predictions"][0]["label"] for future in futures] == ["yes"] * 30
         assert server.wait(20) == 0
         assert server.stderr is not None

@@ -103,7 +103,9 @@
 
   async function predict() {
     const input = state.sent = given(), turn = ++state.turn;
-    get("result").hidden = true;
+    get("result").hidden = get("why").hidden = true;
+    get("saved").textContent = "";
+    pressed([]);
     const found = (await ask("predict", { inputs: [input] })).predictions[0];
     // Another example may be there by now.
     if (turn === state.turn) show(found);
@@ -132,10 +134,8 @@
       }
     }
     get("details").replaceChildren(table);
-    get("saved").textContent = "";
-    get("why").hidden = true;
     get("result").hidden = false;
-    pressed(found.labels ?? []);
+    if (found.labels) pressed(found.labels);
     if (!state.about.to_label) get("answer").focus();
   }
 

@@ -101,6 +101,7 @@ class Program:
     Attributes:
         data: How texts are read.
         prediction: Class of its predictions.
+        false_alarms: Share of validation texts that are unfamiliar.
 
     Raises:
         UserError: The folder is damaged, or its program alone does not answer as the run does.
@@ -115,6 +116,7 @@ class Program:
         self._encode = self._tokenizer()
         self._special = special_ids(self._encode, 1, str(self.folder))
         self._familiarity = Familiarity.read(self.folder)
+        self.false_alarms = 0.0 if self._familiarity is None else self._familiarity.validation
         self._run = self._session()
 
     def reading(self, overrides: Sequence[str], values: Mapping[str, Any]) -> "Program":

@@ -85,7 +85,8 @@ def predict(
     if isinstance(loaded, Program):
         program = loaded.reading(overrides, chosen)
         rows = _rows(source, program.inputs_in_memory, program.inputs_of, program.data, stdin)
-        found, kind = _noting_truncation(program.data, program.predict(watch(rows))), program.prediction
+        found = _noting_truncation(program.data, program.predict(watch(rows)), program.false_alarms)
+        kind = program.prediction
     else:
         data = dataclasses.replace(loaded.recipe.data, **chosen)
         rows = watch(rows_of_source(loaded, source, data, stdin))
@@ -278,7 +279,7 @@ def _noting(run: "Run", predictions: Iterator[Prediction]) -> Iterator[Predictio
     return _noting_truncation(run.recipe.data, predictions, run.processor.false_alarms)
 
 
-def _noting_truncation(data: Any, predictions: Iterator[Prediction], alarms: float = 0.0) -> Iterator[Prediction]:
+def _noting_truncation(data: Any, predictions: Iterator[Prediction], alarms: float) -> Iterator[Prediction]:
     """Yield predictions, and say at the end how many documents are unfamiliar or were not read whole.
 
     Args:

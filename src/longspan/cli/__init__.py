@@ -218,8 +218,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     )
     verb.add_argument("files", metavar="FILE", nargs="*", help=reads)
     told = (
-        "csv, tsv, jsonl (default), or parquet and xlsx with --output; or another of the run's task, such as conll: a "
-        "word with its label per line"
+        "csv, tsv, jsonl (default), or parquet and xlsx with --output; or another of the run's task, such as conll (a "
+        "word with its label per line), or spacy, prodigy, label-studio and doccano (texts with spans)"
     )
     verb.add_argument("--format", metavar="NAME", default="", help=told)
     told = "file to write instead of printing, in the format of its ending"

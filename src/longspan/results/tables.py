@@ -11,6 +11,7 @@ from longspan.errors import UserError
 from longspan.machine.imports import require
 from longspan.machine.printing import json_text
 from longspan.results import Prediction, html
+from longspan.results.base import HIDDEN
 
 #: Formats of tables by name, which is the ending of their files, too. The first three can be printed.
 PRINTED = ("csv", "tsv", "jsonl")
@@ -32,7 +33,7 @@ def table_row(prediction: Prediction) -> Row:
         value = getattr(prediction, field.name)
         if field.name == "probabilities" and isinstance(value, Mapping):
             row |= {f"probabilities.{name}": share for name, share in value.items()}
-        elif field.name not in _LAST:
+        elif field.name not in _LAST and field.metadata != HIDDEN:
             row[field.name] = value
     return row | {name: getattr(prediction, name) for name in _LAST}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
+from longspan.data.columns.annotations import in_list
 from longspan.data.columns.values import described
 from longspan.data.sources.files.opening import expand
 from longspan.data.sources.formats.rows import Row
@@ -343,9 +344,11 @@ def print_predictions(
     """
     loaded = opened(run, checkpoint)
     formats: dict[str, Callable[[Any], str]] = {"json": _json_line}
+    lists: Mapping[str, bool] = {}
     if not isinstance(loaded, Program):
         formats |= loaded.task.formats()
-    format = _checked_format(format, output, overwrite, formats)
+        lists = loaded.task.annotation_formats
+    format = _checked_format(format, output, overwrite, formats, lists)
     if not isinstance(loaded, Program):
         given = {**loaded.task.format_options().get(format, {}), **given}
     failed = total = undecoded = 0
@@ -372,8 +375,8 @@ def print_predictions(
             shown: Any = SimpleNamespace(write=lambda text: file.write(printable_lines(text)), flush=file.flush)
             tables.write_table(counted(), format, shown if not binary and file.isatty() else file)
         else:
-            for prediction in counted():
-                text = formats[format](prediction)
+            texts = map(formats[format], _noting_errors(counted()) if format in lists else counted())
+            for text in in_list(texts) if lists.get(format) else texts:
                 # A file gets the words as they are.
                 print(printable_lines(text) if file.isatty() else text, file=file, flush=True)
     if stopped is not None:
@@ -383,7 +386,18 @@ def print_predictions(
         raise UserError(f"there are no predictions for {failed} of {total} examples; their lines say why{hint}.")
 
 
-def _checked_format(format: str, output: Path | None, overwrite: bool, of_task: Collection[str]) -> str:
+def _noting_errors(predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+    """Yield predictions without those that are errors, which are said: files of annotations have no room for them."""
+    for prediction in predictions:
+        if prediction.error is None:
+            yield prediction
+        else:
+            note(f"{prediction.where}: {prediction.error}")
+
+
+def _checked_format(
+    format: str, output: Path | None, overwrite: bool, of_task: Collection[str], annotations: Mapping[str, bool]
+) -> str:
     """Return the format of what is printed, or written to `output`."""
     if output is None:
         if format in tables.FORMATS and format not in tables.PRINTED:
@@ -396,7 +410,8 @@ def _checked_format(format: str, output: Path | None, overwrite: bool, of_task: 
         check_file(output, *endings)
         format = ending
     check_choice("--format", format, [*of_task, *tables.FORMATS])
-    if ending in tables.FORMATS and ending != {"json": "jsonl"}.get(format, format):
+    lines = {"json": "jsonl"} | {name: "jsonl" for name, is_list in annotations.items() if not is_list}
+    if ending in tables.FORMATS and ending != lines.get(format, format):
         raise UserError(
             f"expected a file that ends in .{format} with --format {format}, got {str(output)!r}; name one of them."
         )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longspan.data.columns.annotations import Annotated, encoded, unpaired
 from longspan.data.columns.kinds import Column, TextFile
 from longspan.data.columns.values import BadCell, described, listed, shown
 from longspan.data.sources.files.addresses import IN_MEMORY
@@ -296,7 +297,9 @@ def _only_name(schema: Schema, what: str, *, target: bool) -> str:
 def _cells(rows: Iterable[Any], what: str, schema: Schema) -> Iterator[dict[str, Any]]:
     """Yield the cells of rows: dicts, pairs of input and target, or inputs."""
     kind: type | None = None
+    annotated = bool(schema.of(Annotated))
     for number, row in _numbered(rows, what):
+        row = unpaired(row) if annotated else row
         own = Mapping if isinstance(row, Mapping) else tuple if _is_two(row) else object
         kind = kind or own
         if own is not kind:
@@ -331,6 +334,8 @@ def _joined(columns: Mapping[str, Any], what: str, schema: Schema, files: Files)
         UserError: They differ in length, or one that the schema reads holds different types.
     """
     arrays, needed = {}, schema.sources
+    if schema.of(Annotated):
+        columns = encoded(columns)
     for name, values in columns.items():
         try:
             arrays[name] = _array(values, name, what, schema, files)

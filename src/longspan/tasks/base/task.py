@@ -326,6 +326,8 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     #: Whether the outputs of an exported program, with the labels and thresholds of its model, are all its predictions
     #: are made of.
     program_answers: ClassVar[bool] = False
+    #: Those of `formats` that are one JSON object for each example, without errors; and whether these are one list.
+    annotation_formats: ClassVar[Mapping[str, bool]] = {}
     #: Metadata of its model cards for the Hugging Face Hub; their text is `card.md` in its folder, see `base.md` here.
     hub: ClassVar[Hub] = Hub()
     #: The packages that its scores import and longspan itself does without.

@@ -21,7 +21,8 @@ class TokenData(UnlabelledData):
     path: str = option(
         "",
         "file in columns (a word with its label per line, an empty line after each sentence; CoNLL-U). Or a table "
-        "(csv, tsv, jsonl or parquet) with lists of words and labels. Or a folder with such a file of columns for "
+        "(csv, tsv, jsonl or parquet) with lists of words and labels. Or texts with spans, as spaCy, Prodigy, Label "
+        "Studio and doccano write them (jsonl or json). Or a folder with such a file of columns for "
         'each split, named train, dev or valid, and test. Or "hub:NAME" / "hub:NAME/CONFIG" (a data set of the '
         "Hugging Face Hub). Text formats may be compressed: .gz, .xz, .zst or .zip.",
     )
@@ -59,6 +60,11 @@ class TokenData(UnlabelledData):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.text_column == self.label_column:
+            raise UserError(
+                f"data.text_column and data.label_column must name two columns, got {self.text_column!r} for both; "
+                "change one."
+            )
         try:
             re.compile(self.strip)
         except re.error as error:

@@ -1,5 +1,6 @@
 """Predictions of token classifiers, as JSON and in columns, and their explanations."""
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,18 +11,20 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.batches.streams import pad
+from longspan.data.columns.annotations import WRITERS, Span
 from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.words import WordEncoder
 from longspan.errors import UserError
 from longspan.explanations.question import Question
-from longspan.machine.printing import printable, unbroken
+from longspan.machine.printing import json_text, printable, unbroken
 from longspan.results import Prediction
+from longspan.results.base import HIDDEN
 from longspan.tasks.base.case import Case, class_asked, place_of
 from longspan.tasks.base.task import Run
 from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
-from longspan.tasks.token_classification.labels import spans
+from longspan.tasks.token_classification.labels import OUTSIDE, spans
 
 _LINE = re.compile(r"[^\r\n]*[\r\n]*")
 
@@ -39,6 +42,7 @@ class WordsPrediction(Prediction):
         sentences: Number of words of each sentence.
         spans: Each span with its `type`, its `text`, its `start` and `end` in characters, and the smallest `score` of
             its words; None without such labels.
+        text: The text; not in JSON.
     """
 
     tokens: list[str] | None = None
@@ -47,6 +51,21 @@ class WordsPrediction(Prediction):
     offsets: list[list[int]] | None = None
     sentences: list[int] | None = None
     spans: list[dict[str, Any]] | None = None
+    text: str | None = dataclasses.field(default=None, metadata=HIDDEN)
+
+    def annotated(self, format: str) -> str:
+        """JSON of the text and its spans, which an annotation tool imports; plain labels are a span for each word.
+
+        Args:
+            format: One of `longspan.data.columns.annotations.WRITERS`.
+        """
+        words = [(start, end) for start, end in self.offsets or ()]
+        if self.spans is None:
+            pairs = zip(words, self.labels or (), strict=True)
+            spans = [Span(start, end, label) for (start, end), label in pairs if label != OUTSIDE]
+        else:
+            spans = [Span(one["start"], one["end"], one["type"]) for one in self.spans]
+        return json_text(WRITERS[format](self.text or "", spans, words))
 
     def to_columns(self) -> str:
         """Return a line for each word with its label, an empty line after each sentence; a comment for an error.

@@ -1,5 +1,6 @@
 """Token classification: `TokenClassification`."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from datasets import Dataset, DatasetDict
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
+from longspan.data.columns.annotations import LISTS, WRITERS
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
 from longspan.data.fingerprints import fingerprint
@@ -128,9 +130,11 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
 
     def postprocess(self, row: Row, read: ModelInput[Document], output: Labels) -> WordsPrediction:
         words, names, shares = read.value.words, [name for name, _ in output], [round(share, 4) for _, share in output]
-        text = row.values["tokens"] if isinstance(row.values["tokens"], str) else None
+        text = row.values["tokens"] if isinstance(row.values["tokens"], str) else " ".join(words.tokens)
         spans = None if self.config.head.label_scheme == "plain" else spans_of(words, names, shares, text)
-        return WordsPrediction(row.where, None, words.tokens, names, shares, words.offsets, words.sentences, spans)
+        return WordsPrediction(
+            row.where, None, words.tokens, names, shares, words.offsets, words.sentences, spans, text
+        )
 
     def encode(self, examples: Dataset, split: str) -> Dataset:
         labelled_documents.check_sentences(examples, self.data)
@@ -186,6 +190,7 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
     prediction = WordsPrediction
     cuts_examples = False
     model_class = LongspanForTokenClassification
+    annotation_formats: ClassVar[Mapping[str, bool]] = {name: name in LISTS for name in WRITERS}
     data_hint: ClassVar[str] = (
         "data.path=FILE (a file in columns such as CoNLL-U, a word per line, or a jsonl table with lists), or "
         "data.train=FILE"
@@ -260,7 +265,8 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
         return word_case(run, row, of, at, prediction, pipeline.reader)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
-        return {"conll": WordsPrediction.to_columns}
+        tools = {name: functools.partial(WordsPrediction.annotated, format=name) for name in WRITERS}
+        return {"conll": WordsPrediction.to_columns, **tools}
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
         raise UserError(

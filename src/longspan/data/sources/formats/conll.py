@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from longspan.data.columns.kinds import Words
+from longspan.data.columns.kinds import Column, Words
 from longspan.data.sources.files.decoding import open_text
 from longspan.data.sources.files.opening import open_packed, packed_suffix
 from longspan.data.sources.formats.schema import Row, Schema
@@ -186,7 +186,7 @@ def _indices(schema: Schema, width: int, name: str, universal: bool) -> dict[str
     known |= {"tokens": known.get("form", 0), "labels": known.get("upos", width - 1)}
     found = {}
     for column in schema.columns:
-        for source in schema.sources_of(column):
+        for source in _fields_of(schema, column):
             if source in known:
                 found[source] = known[source]
             elif column.required:
@@ -196,7 +196,7 @@ def _indices(schema: Schema, width: int, name: str, universal: bool) -> dict[str
                     "one of them."
                 )
     tokens, labels = (
-        [found[source] for column in schema.columns if column.target is target for source in schema.sources_of(column)
+        [found[source] for column in schema.columns if column.target is target for source in _fields_of(schema, column)
          if source in found]
         for target in (False, True)
     )  # fmt: skip
@@ -206,6 +206,11 @@ def _indices(schema: Schema, width: int, name: str, universal: bool) -> dict[str
             "columns with data.text_column and data.label_column."
         )
     return found
+
+
+def _fields_of(schema: Schema, column: Column) -> Sequence[str]:
+    """Names of a column in files of columns, which have no other form of it."""
+    return [schema.names[column.name]] if column.alternative else schema.sources_of(column)
 
 
 def looks_like_columns(path: Path, encoding: str) -> bool:

@@ -87,7 +87,7 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
         return read_objects([document_file(path, printable(path.name))], schema)
     words = schema.of(Words)
     kind = packed_suffix(path)
-    raw = bool(words) and isinstance(words[0], Words) and words[0].raw and kind not in FORMATS
+    raw = bool(words) and isinstance(words[0], Words) and words[0].raw and kind not in (*FORMATS, NESTED)
     if raw and (kind in NEEDS or not looks_like_columns(path, encoding_of(path, schema.encoding))):
         return _read_raw(path, schema, words[0])
     if is_lines(path, schema):

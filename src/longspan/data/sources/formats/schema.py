@@ -92,8 +92,8 @@ class Schema:
 
     @property
     def sources(self) -> list[str]:
-        """The names of the columns in the source, in order."""
-        return [name for column in self.columns for name in self.sources_of(column)]
+        """The names of the columns in the source, in order, each once."""
+        return list(dict.fromkeys(name for column in self.columns for name in self.sources_of(column)))
 
     @property
     def required_names(self) -> list[str]:

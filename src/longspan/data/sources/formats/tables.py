@@ -12,6 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longspan.data.columns.annotations import Annotated, json_row, rows_in
 from longspan.data.columns.kinds import Text, Words
 from longspan.data.columns.parts import Document
 from longspan.data.columns.values import is_name
@@ -340,6 +341,8 @@ def _read_json(path: Path, schema: Schema) -> Iterator[Row]:
                 continue
             where = f"{name}, line {number}"
             value, problem = json_object(line, schema.encoding)
+            if value is None and line.lstrip().startswith("[") and schema.of(Annotated):
+                value = json_row(line)
             if value is None:
                 yield Row({}, where, problem)
                 continue
@@ -444,7 +447,7 @@ def _bytes(kind: pa.DataType) -> pa.DataType:
 
 def is_object(path: Path, schema: Schema) -> bool:
     """Return whether a file is a row by itself: JSON, for a task that reads something other than plain texts."""
-    return _reads_objects(schema) and packed_suffix(path) == ".json"
+    return _reads_objects(schema) and not schema.of(Annotated) and packed_suffix(path) == NESTED
 
 
 def list_objects(folder: Path, schema: Schema) -> list[Listed]:
@@ -453,7 +456,8 @@ def list_objects(folder: Path, schema: Schema) -> list[Listed]:
     Raises:
         UserError: A folder cannot be read.
     """
-    return [file for file in list_files(folder) if is_object(Path(file.path), schema)] if _reads_objects(schema) else []
+    reads = _reads_objects(schema)
+    return [file for file in list_files(folder) if packed_suffix(Path(file.path)) == NESTED] if reads else []
 
 
 def read_objects(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
@@ -510,7 +514,8 @@ def read_nested(path: Path, schema: Schema) -> Iterator[Row]:
     except (ValueError, RecursionError) as error:
         raise UserError(f"expected JSON in {name}, got an error ({error}); write it again.") from None
     first = schema.sources[0]
-    rows = list(_rows(value, {}, first))
+    annotated = rows_in(value) if schema.of(Annotated) else None
+    rows = list(_rows(value, {}, first)) if annotated is None else annotated
     known: dict[str, None] = {}
     for row in rows or _objects(value):
         known.update(dict.fromkeys(row))

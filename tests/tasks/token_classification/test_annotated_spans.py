@@ -1,8 +1,10 @@
 """Texts with spans, as annotation tools write them: read, refused with their place, and written."""
 
+import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -41,8 +43,11 @@ LABELS = ["B-PER", "I-PER", "O", "O", "B-LOC", *["O"] * 6, "B-LOC", *["O"] * 5]
 LISTS = [list(span[:3]) for span in SPANS]
 OBJECTS = [{"start": a, "end": b, "label": label} for a, b, label, _ in SPANS]
 VALUES = [{"start": a, "end": b, "text": TEXT[a:b], "labels": [label]} for a, b, label, _ in SPANS]
-TASK = {"data": {"text": TEXT}, "annotations": [{"result": [{"type": "labels", "value": one} for one in VALUES]}]}
-FORMS = {
+TASK: dict[str, Any] = {
+    "data": {"text": TEXT},
+    "annotations": [{"result": [{"type": "labels", "value": one} for one in VALUES]}],
+}
+FORMS: dict[str, Any] = {
     "spaCy": {"text": TEXT, "entities": LISTS},
     "spaCy pair": [TEXT, {"entities": LISTS}],
     "Doc.to_json": {"text": TEXT, "ents": OBJECTS},
@@ -60,12 +65,12 @@ FORMS = {
 }
 
 
-def read(path: Path, **settings: object) -> dict[str, list]:
+def read(path: Path, **settings: Any) -> dict[str, list[Any]]:
     data = TokenData(path=str(path), validation_fraction=0.0, **settings)
     return load(data, columns(data)).splits["train"].to_dict()
 
 
-def written(path: Path, rows: object) -> Path:
+def written(path: Path, rows: Any) -> Path:
     lines = "\n".join(map(json.dumps, rows)) if path.suffix == ".jsonl" else json.dumps(rows)
     path.write_text(lines, encoding="utf-8")
     return path
@@ -159,7 +164,7 @@ def test_words_with_labels_are_read_as_before_beside_a_text(tmp_path: Path) -> N
     assert found["labels"] == [["X", "Y"]]
 
 
-def rows(count: int) -> list[dict[str, object]]:
+def rows(count: int) -> list[dict[str, Any]]:
     names, cities = ["Ann Lee", "Bo", "Cy Day"], ["Rome", "Köln", "New York"]
     found = []
     for number in range(count):
@@ -173,16 +178,18 @@ def rows(count: int) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
-    settings = {"dim": 16, "heads": 2, "num_train_epochs": 6, "progress": False}
+def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun[Any]:
+    settings: dict[str, Any] = {"dim": 16, "heads": 2, "num_train_epochs": 6, "progress": False}
     return longspan.train("ner", data=rows(60), run=tmp_path_factory.mktemp("spans") / "run", **settings)
 
 
 @pytest.mark.parametrize("tool", WRITERS)
-def test_what_is_predicted_is_read_back(run: object, tmp_path: Path, tool: str, capsys: object) -> None:
+def test_what_is_predicted_is_read_back(
+    run: TrainedRun[Any], tmp_path: Path, tool: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = written(tmp_path / "data.jsonl", rows(9))
     out = tmp_path / ("out.json" if tool == "label-studio" else "out.jsonl")
-    print_predictions(run.folder, [path], None, stdin=None, format=tool, output=out)
+    print_predictions(run.folder, [path], io.StringIO(), stdin=io.BytesIO(), format=tool, output=out)
     if tool == "label-studio":
         tasks = json.loads(out.read_text(encoding="utf-8"))
         # As a person accepts them.
@@ -195,19 +202,21 @@ def test_what_is_predicted_is_read_back(run: object, tmp_path: Path, tool: str, 
     assert [one.text for one in longspan.predict(run.folder, out)] == [row["text"] for row in rows(9)]
 
 
-def test_rows_that_cannot_be_predicted_are_noted(run: object, tmp_path: Path, capsys) -> None:
+def test_rows_that_cannot_be_predicted_are_noted(
+    run: TrainedRun[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out.json"
     path = written(tmp_path / "data.jsonl", [*rows(1), {"text": " "}])
     with pytest.raises(UserError, match="no predictions for 1 of 2"):
-        print_predictions(run.folder, [path], None, stdin=None, format="label-studio", output=out)
+        print_predictions(run.folder, [path], io.StringIO(), stdin=io.BytesIO(), format="label-studio", output=out)
     assert len(json.loads(out.read_text())) == 1
     assert re.search(r"data.jsonl, line 2: no ", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("kind", ["dicts", "pairs", "frame", "tasks"])
-def test_spans_in_memory(run: object, kind: str) -> None:
+def test_spans_in_memory(run: TrainedRun[Any], kind: str) -> None:
     given = rows(9)
-    data: object = given
+    data: Any = given
     if kind == "pairs":
         data = [(row["text"], {"entities": [tuple(one) for one in row["entities"]]}) for row in given]
     if kind == "frame":
@@ -219,10 +228,11 @@ def test_spans_in_memory(run: object, kind: str) -> None:
             for row, value in zip(given, values, strict=True)
         ]
     assert run.evaluate(data).scores.f1 == 1
-    assert [one.spans[0]["text"] for one in run.predict(data)][:2] == ["Ann Lee", "Bo"]
+    found: Any = run.predict(data)
+    assert [one.spans[0]["text"] for one in found][:2] == ["Ann Lee", "Bo"]
     if kind == "dicts":
-        assert "text" not in run.predict(data)[0].to_dict()
-        assert "text" not in run.predict(data).to_pandas()
+        assert "text" not in found[0].to_dict()
+        assert "text" not in found.to_pandas()
 
 
 def test_plain_labels_are_a_span_for_each_word() -> None:

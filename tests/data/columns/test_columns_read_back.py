@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from longspan.data.columns.annotations import Sentences
 from longspan.data.columns.kinds import Column, WordLabels, Words
-from longspan.data.columns.sentences import Sentences
 from longspan.data.config import DataConfig
 from longspan.data.sources.formats.rows import read_rows
 from longspan.machine.printing import unbroken

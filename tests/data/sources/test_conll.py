@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from longspan.data.columns.annotations import Sentences
 from longspan.data.columns.kinds import Column, WordLabels, Words
-from longspan.data.columns.sentences import Sentences
 from longspan.data.config import DataConfig
 from longspan.data.sources.formats.conll import looks_like_columns
 from longspan.data.sources.formats.rows import Row, read_rows

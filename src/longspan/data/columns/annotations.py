@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from longspan.data.columns.kinds import Column, WordLabels, Words
-from longspan.data.columns.literals import literal
-from longspan.data.columns.sentences import Sentences
-from longspan.data.columns.values import BadCell, composed, described, label_text
+from longspan.data.columns.literals import list_in, literal
+from longspan.data.columns.values import BadCell, WrongColumn, composed, described, label_text, number
 from longspan.machine.printing import note
 
 _LISTS = ("entities", "spans", "ents", "label", "labels")
@@ -101,7 +100,10 @@ class Annotated(Column):
     def places(self, document: Document) -> list[list[tuple[int, int]]]:
         """Places of the words of each line; lines that a span crosses are one."""
         if document.words is None:
-            lines = split(document.text, self.characters)
+            # Its packages take a second to import.
+            from longspan.data.text.words import CHARACTERS, PLAIN, word_places
+
+            lines = word_places(document.text, _LINE, CHARACTERS if self.characters else PLAIN)
         else:
             ends = [line.end() for line in _LINE.finditer(document.text)]
             lines = [[one for one in document.words if a < one[1] <= b] for a, b in pairwise([0, *ends])]
@@ -153,6 +155,41 @@ class AnnotatedLabels(Annotated, WordLabels):
 
 
 @dataclass(frozen=True)
+class Sentences(Column):
+    """Number of words of each sentence of a document: integers that add up to the document's number of words.
+
+    Attributes:
+        of: The name of the `Words` column.
+    """
+
+    required: bool = field(default=False, kw_only=True)
+    of: str = field(default="tokens", kw_only=True)
+    kind = "a list of numbers of words"
+    identifies = False
+
+    @property
+    def feature(self) -> Any:
+        from datasets import List, Value
+
+        return List(Value("int64"))
+
+    def parse(self, cell: Any, folder: Path) -> list[int]:
+        items = list_in(cell) if isinstance(cell, str) else cell
+        if not isinstance(items, list):
+            raise WrongColumn
+        found = [number(item, self._bad_cell) for item in items]
+        if any(item < 0 or item != int(item) for item in found):
+            raise self._bad_cell("another number among them")
+        return [int(item) for item in found if item]
+
+    def check(self, values: Mapping[str, Any]) -> str:
+        sizes, words = values[self.name], values[self.of]
+        if sizes is None or not isinstance(words, list) or sum(sizes) == len(words):
+            return ""
+        return f"{self.name} do not add up to {self.of} (expected {len(words)}, got {sum(sizes)})"
+
+
+@dataclass(frozen=True)
 class AnnotatedSentences(Annotated, Sentences):
     """Numbers of words of the lines of a text with spans.
 
@@ -170,20 +207,6 @@ class AnnotatedSentences(Annotated, Sentences):
     def parse(self, cell: Any, folder: Path) -> list[int]:
         document = self.document(cell)
         return Sentences.parse(self, cell, folder) if document is None else [*map(len, self.places(document))]
-
-
-def split(text: str, characters: bool) -> list[list[tuple[int, int]]]:
-    """Places of the words of each line of a text, or of its characters."""
-    # Both take a second to import.
-    from tokenizers import Regex, pre_tokenizers
-
-    from longspan.data.text.words import CHARACTERS, PLAIN
-
-    splitter = pre_tokenizers.Split(Regex(CHARACTERS if characters else PLAIN), "removed", invert=True)
-    return [
-        [(line.start() + a, line.start() + b) for _, (a, b) in splitter.pre_tokenize_str(line[0])]
-        for line in _LINE.finditer(text)
-    ]
 
 
 def labels_of(document: Document, places: Sequence[tuple[int, int]]) -> list[str]:
@@ -254,9 +277,9 @@ def _hint(text: str, spans: Sequence[Span], problem: str, starts: Mapping[int, i
 def _converted(text: str, spans: Sequence[Span], encoding: str, size: int) -> list[Span] | None:
     """Spans whose offsets count other units, as characters; None if they do not fall between characters."""
     place, places = 0, {0: 0}
-    for number, character in enumerate(text, 1):
+    for at, character in enumerate(text, 1):
         place += len(character.encode(encoding, "surrogatepass")) // size
-        places[place] = number
+        places[place] = at
     if any(offset not in places for span in spans for offset in span[:2]):
         return None
     return [span._replace(start=places[span.start], end=places[span.end]) for span in spans]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
@@ -159,6 +159,15 @@ def pattern_of(kept: Sequence[str], *, clitics: bool, abbreviations: bool) -> st
 
 PLAIN = pattern_of(["'", "."], clitics=True, abbreviations=True)
 """How raw text is split where nothing is known about its words."""
+
+
+def word_places(text: str, lines: re.Pattern[str], pattern: str) -> list[list[tuple[int, int]]]:
+    """Places of the words of each line of a text, which a regular expression of `tokenizers` finds."""
+    splitter = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    return [
+        [(line.start() + start, line.start() + end) for _, (start, end) in splitter.pre_tokenize_str(line[0])]
+        for line in lines.finditer(text)
+    ]
 
 
 def letters(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:

@@ -53,7 +53,8 @@ def started(*command: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, An
             yield one, json.loads(line)
         finally:
             if one.poll() is None:
-                one.kill()
+                # Its processes end with it.
+                one.terminate()
 
 
 def answered(address: str, text: str, path: str = "predict") -> dict[str, Any]:

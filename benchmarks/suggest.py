@@ -4,9 +4,9 @@
 
 FOLDER has the unpacked data: aclImdb (https://ai.stanford.edu/~amaas/data/sentiment), movie_reviews (of NLTK), and
 books/train/AUTHOR/TITLE.md. Passages are 60 words of one of the first 12 authors with 60,000 words. The model is the
-n-gram part of the recipe `classify`, fitted to the labels, a tenth of which it validates on. It begins with 100 labels
-drawn at random, and asks for 50 at a time: by `longspan.verbs.suggest.diverse`, as `suggest` does, or by the margin
-alone. Labels drawn at random are the same first 100, and more. The model reads the first 256 tokens of a text.
+n-gram part of the recipe `classify`, on the first 256 tokens of each text. It begins with 100 labels drawn at random,
+30 of which are for validation, and asks for 50 at a time: as `suggest` does, or by the margin alone. Labels drawn at
+random are the same 100, and more.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from longspan import recipes
 from longspan.tasks.base.ngrams import counts
 from longspan.verbs.suggest import diverse, word_vectors
 
-FIRST, STEP, COMPARED = 100, 50, 1000
+FIRST, HELD_OUT, STEP, COMPARED = 100, 30, 50, 1000
 Texts = tuple[list[str], list[str]]
 
 
@@ -60,10 +60,12 @@ def books(folder: Path, choose: random.Random) -> tuple[Texts, Texts]:
 def fitted(train: Texts, other: Sequence[str]) -> tuple[np.ndarray, list[str]]:
     """Probabilities of other texts by the n-gram part fitted to a few, (n, c), and the labels."""
     few = pd.DataFrame({"text": train[0], "label": train[1]})
-    # A class needs one for training and one for validation.
-    few = few[few.groupby("label")["text"].transform("count") > 1].reset_index(drop=True)
-    test = pd.DataFrame({"text": other, "label": [few["label"][0]] * len(other)})
-    recipe = recipes.load("classify", ["data.max_length=256"]).reading({"train": few, "test": test})
+    held_out, few = few[:HELD_OUT], few[HELD_OUT:]
+    held_out = held_out[held_out["label"].isin(few["label"])]
+    test = pd.DataFrame({"text": other, "label": [few["label"].iloc[0]] * len(other)})
+    recipe = recipes.load("classify", ["data.max_length=256"]).reading(
+        {"train": few, "validation": held_out, "test": test}
+    )
     prepared = recipe.task.prepare(recipe)
     wide, _ = recipe.task.counts()()._fitted(recipe, prepared)
     logits = counts._logits(wide, prepared.splits["test"])

@@ -313,13 +313,17 @@ def test_awkward_names_and_contents(tmp_path: Path, capsys: pytest.CaptureFixtur
     }  # fmt: skip
     for name, (content, expected) in problems.items():
         assert problem(content, name, tmp_path) == expected, name
+    with zipfile.ZipFile(tmp_path / "macro.docm", "w") as archive:
+        archive.writestr("word/vbaProject.bin", b"Sub AutoOpen()")
+        archive.writestr("word/document.xml", "<w><p><t>text</t></p></w>")
+    assert lines(read(tmp_path / "macro.docm")) == ["text"]
     for hidden in (".hidden.docx", "~$lock.docx"):
         (tmp_path / hidden).write_bytes(b"\x05owner")
     (tmp_path / "mac.pages").write_bytes(b"PK\x03\x04")
     (tmp_path / "link.docx").symlink_to(tmp_path / "page.DOC.docx")
     capsys.readouterr()
     found = {row.where.partition(",")[0]: row for row in read_rows(tmp_path, TEXT, Data())}
-    assert found.keys() == {*problems, "page.DOC.docx", "export.xls", "link.docx"}
+    assert found.keys() == {*problems, "page.DOC.docx", "export.xls", "link.docx", "macro.docm"}
     assert capsys.readouterr().err == "longspan: not read: 1 .pages file (not in a format that is read as text).\n"
 
 
@@ -416,7 +420,6 @@ def test_packed_bombs_end_early(tmp_path: Path) -> None:
     bomb = zipped(("word/document.xml", paragraphs))
     assert len(bomb) < 1 << 20
     assert problem(bomb, "a.docx", tmp_path) == "too large (more than 268,435,456 bytes unpacked)"
-    # Two parts of one name are not read twice, nor is one part that overlaps with another.
     nested = "<x>" * 2_000_000
     assert problem(zipped(("word/document.xml", nested)), "b.docx", tmp_path).startswith("damaged (no element")
     assert time.process_time() - start < 60

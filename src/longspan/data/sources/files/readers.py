@@ -45,10 +45,6 @@ _SPACE = re.compile(r"[ \t\n\r]+")
 _FORBIDDEN = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.startfile")
 
 
-class Unreadable(ValueError):
-    """A document without a text, with the reason as rows have it."""
-
-
 def text_of(content: bytes, suffix: str) -> str:
     """Text of a document.
 
@@ -57,7 +53,7 @@ def text_of(content: bytes, suffix: str) -> str:
         suffix: The suffix of its name, in lower case; only mail is recognised by it.
 
     Raises:
-        Unreadable: It has a password, no text layer, is too large, or of an unknown kind. Damaged files raise others.
+        NotText: It has a password, no text layer, is too large, or of an unknown kind. Damaged files raise others.
     """
     if content.startswith(PACKED):
         return _packed(content)
@@ -86,7 +82,7 @@ class _Parts:
             while piece := part.read(_CHUNK):
                 self._left -= len(piece)
                 if self._left < 0:
-                    raise Unreadable(f"too large (more than {LARGEST_PARTS:,} bytes unpacked)")
+                    raise NotText(None, f"too large (more than {LARGEST_PARTS:,} bytes unpacked)")
                 yield piece
 
     def read(self, name: str) -> bytes:
@@ -104,7 +100,7 @@ def _packed(content: bytes) -> str:
     for pattern, read in _PACKED.items():
         if parts.matching(pattern):
             return read(parts)
-    raise Unreadable("not text (a ZIP archive, or a document of an unknown kind)")
+    raise NotText(None, "not text (a ZIP archive, or a document of an unknown kind)")
 
 
 class _XmlText:
@@ -162,12 +158,12 @@ def _xml(pieces: Iterable[bytes]) -> Iterator[tuple[str, str, Any]]:
     """Yield the start, the end and the text of elements by their names without a prefix.
 
     Raises:
-        Unreadable: It declares entities.
+        NotText: It declares entities.
     """
     found: list[tuple[str, str, Any]] = []
 
     def refuse(*declared: Any) -> None:
-        raise Unreadable("damaged (it declares XML entities)")
+        raise NotText(None, "damaged (it declares XML entities)")
 
     parser = expat.ParserCreate()
     parser.buffer_text = True
@@ -206,7 +202,7 @@ def _slides(parts: _Parts) -> str:
 
 def _open_document(parts: _Parts) -> str:
     if b"encryption-data" in parts.read("META-INF/manifest.xml"):
-        raise Unreadable("password")
+        raise NotText(None, "password")
     if b"spreadsheet" in parts.read("mimetype"):
         return _cells(parts.content)
     text = _XmlText("p", "h")
@@ -224,7 +220,7 @@ def _book(parts: _Parts) -> str:
     chapters = [items[value["idref"]] for tag, value in found if tag == "itemref" and value["idref"] in items]
     locked = parts.read("META-INF/encryption.xml").decode("utf-8", "replace")
     if any(chapter in locked for chapter in chapters):
-        raise Unreadable("password (copy protection)")
+        raise NotText(None, "password (copy protection)")
     pages = (parts.read(normpath(join(dirname(root), chapter))) for chapter in chapters)
     return "\n".join(html_text(_likely_text(page), ".epub files") for page in pages)
 
@@ -239,7 +235,7 @@ def _cells(content: bytes) -> str:
             lines.append(name)
             lines += ("\t".join(map(_cell, row)) for row in book.get_sheet_by_name(name).iter_rows())
     except python_calamine.PasswordError:
-        raise Unreadable("password") from None
+        raise NotText(None, "password") from None
     return _lines("\n".join(lines))
 
 
@@ -267,12 +263,12 @@ def _compound(content: bytes) -> str:
 
     file = olefile.OleFileIO(content)
     if file.exists("EncryptedPackage"):
-        raise Unreadable("password")
+        raise NotText(None, "password")
     if file.exists("__properties_version1.0"):
         return _message(file)
     if file.exists("Workbook") or file.exists("Book"):
         return _cells(content)
-    raise Unreadable("not text (a file of Word or PowerPoint before 2007; save it as .docx or .pptx)")
+    raise NotText(None, "not text (a file of Word or PowerPoint before 2007; save it as .docx or .pptx)")
 
 
 def _message(file: Any) -> str:
@@ -363,7 +359,7 @@ def _pdf(content: bytes) -> str:
         document = pypdfium2.PdfDocument(content)
     except pypdfium2.PdfiumError as error:
         if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD:
-            raise Unreadable("password") from None
+            raise NotText(None, "password") from None
         raise
     pages, size = [], 0
     for number in range(len(document)):
@@ -374,10 +370,10 @@ def _pdf(content: bytes) -> str:
         pages.append(text.replace("\ufffe\r\n", "").replace("\ufffe", ""))
         size += len(text)
         if size > LARGEST_TEXT:
-            raise Unreadable(f"too large (more than {LARGEST_TEXT:,} characters)")
+            raise NotText(None, f"too large (more than {LARGEST_TEXT:,} characters)")
     found = _lines("\n".join(pages))
     if not found:
-        raise Unreadable("scanned PDF without text")
+        raise NotText(None, "scanned PDF without text")
     return found
 
 
@@ -387,8 +383,8 @@ def _pdf(content: bytes) -> str:
 def _answer(content: bytes, suffix: str) -> tuple[bool, str]:
     try:
         text = text_of(content, suffix)
-    except (Unreadable, NotText) as error:
-        return False, getattr(error, "problem", str(error))
+    except NotText as error:
+        return False, error.problem
     except (ModuleNotFoundError, UserError):
         return False, f"not read ({INSTALL} reads {suffix or 'such'} files)"
     except MemoryError:

@@ -91,7 +91,8 @@ class FileSorter:
     def summary(self) -> str:
         """Sentence on the numbers of copies."""
         numbers = ", ".join(f"{count:,} in {name}/" for name, count in sorted(self.counts.items()))
-        return f"copied {self.counts.total():,} files to {str(self.folder)!r}{': ' if numbers else ''}{numbers}"
+        files = "1 file" if self.counts.total() == 1 else f"{self.counts.total():,} files"
+        return f"copied {files} to {str(self.folder)!r}{': ' if numbers else ''}{numbers}"
 
     def _copy(self, file: Path, label: str) -> None:
         try:

@@ -303,7 +303,8 @@ def test_folders_of_text_have_no_other_columns(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"expected a column 'x' \(data.x_column\) in .*, got only 'text'; use a csv"):
         read_rows(tmp_path / "all", columns, Settings())
     optional = [Text("text", "text_column"), Number("score", "x_column", required=False)]
-    assert list(read_rows(tmp_path / "all", optional, Settings())) == [Row({"text": "text", "score": None}, "a.txt")]
+    (row,) = read_rows(tmp_path / "all", optional, Settings())
+    assert row == Row({"text": "text", "score": None}, "a.txt", file=tmp_path / "all" / "a.txt")
 
 
 def test_columns_that_do_not_go_together() -> None:

@@ -60,7 +60,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def rows(path: Path | str, columns: list[Column] = TEXT, **settings: Any) -> list[Row]:
-    return list(read_rows(path, columns, ClassificationData(**settings)))
+    return [row._replace(file=None) for row in read_rows(path, columns, ClassificationData(**settings))]
 
 
 def texts(path: Path, columns: list[Column] = TEXT, **settings: Any) -> list[Any]:

@@ -272,7 +272,8 @@ def test_folder_of_classes(tmp_path: Path) -> None:
         ("b", "train/b/2.txt"),
     ]
     schema = schema_of(LABELLED, ClassificationData())
-    assert next(read_files(files.files, schema)) == Row({"text": "text of a/deep/x", "label": "a"}, "train/a/deep/x")
+    row = Row({"text": "text of a/deep/x", "label": "a"}, "train/a/deep/x", file=Path(files.files[0].path))
+    assert next(read_files(files.files, schema)) == row
 
 
 def test_ratings_in_file_names(tmp_path: Path) -> None:
@@ -286,7 +287,9 @@ def test_ratings_in_file_names(tmp_path: Path) -> None:
 def test_broken_utf8_in_a_folder_has_file_and_byte(tmp_path: Path) -> None:
     path = write(tmp_path / "a" / "1.txt", b"abc\xff")
     file = document_file(path, "a/1.txt", "a")
-    assert list(read_files([file], schema_of(LABELLED, ClassificationData()))) == [Row({}, "a/1.txt, byte 3", BROKEN)]
+    assert list(read_files([file], schema_of(LABELLED, ClassificationData()))) == [
+        Row({}, "a/1.txt, byte 3", BROKEN, file=Path(file.path))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -363,12 +366,12 @@ def test_text_files_and_folders_are_documents(tmp_path: Path) -> None:
     write(tmp_path / "all" / "inner" / "a.md", b"abc\xff")
     write(tmp_path / "all" / "c.txt", "")
     write(tmp_path / "all" / "picture.png", b"\xff")
-    whole = Row({"text": "two\nlines"}, "b.txt")
+    whole = Row({"text": "two\nlines"}, "b.txt", file=tmp_path / "all" / "b.txt")
     assert list(read_rows(tmp_path / "all" / "b.txt", [TEXT], ClassificationData())) == [whole]
     assert list(read_rows(tmp_path / "all", [TEXT], ClassificationData())) == [
         whole,
-        Row({"text": ""}, "c.txt", "no text"),
-        Row({}, "inner/a.md, byte 3", BROKEN),
+        Row({"text": ""}, "c.txt", "no text", file=tmp_path / "all" / "c.txt"),
+        Row({}, "inner/a.md, byte 3", BROKEN, file=tmp_path / "all" / "inner" / "a.md"),
     ]
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"expected text files in the folder '.*', got an empty folder"):

@@ -268,3 +268,8 @@ def test_sections_of_programs() -> None:
         "module": '"""Ab."""y=1', "function": "@cdeff(x):defg():pass", "class": "@dclassA:defh(self):pass"
     }  # fmt: skip
     assert script["since_start"](["a", "a", "b", "a", "a", "a"]).tolist() == [0, 1, 0, 0, 1, 2]
+
+
+def test_replace_attention(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
+    run_benchmark("replace_attention.py", "--steps", "1", "--tuning", "1", "--mixers", "linear")
+    assert "kept: query, key, value, output" in capsys.readouterr().out

@@ -129,7 +129,8 @@ class AnnotatedWords(Annotated, Words):
         if document is None:
             return Words.parse(self, cell, folder)
         if self.raw:
-            return document.text
+            # A list of words that was written as text is one.
+            return Words.parse(self, document.text, folder)
         return Words.parse(self, [document.text[a:b] for line in self.places(document) for a, b in line], folder)
 
 

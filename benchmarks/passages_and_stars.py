@@ -19,6 +19,7 @@ from typing import Any
 
 PASSAGES = {"train": 810, "validation": 90, "test": 1500}
 PAIRS = {"train": 1800, "validation": 200, "test": 2000}
+BOOKS = 40
 
 
 def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -65,8 +66,13 @@ def excerpts(books: Path, choose: random.Random) -> dict[str, list[dict[str, str
 
 
 def pairs(books: Path, choose: random.Random) -> dict[str, list[dict[str, str]]]:
-    """Pairs of excerpts, half of them of one book each; no excerpt is in two pairs, no book in two splits."""
-    every = list(itertools.islice(long_books(books), 40))
+    """Pairs of excerpts, half of them of one book each; no excerpt is in two pairs, no book in two splits.
+
+    They are of 40 long books; where there are fewer, there are no pairs.
+    """
+    every = list(itertools.islice(long_books(books), BOOKS))
+    if len(every) < BOOKS:
+        return {}
     shares = {"train": every[:20], "validation": every[20:26], "test": every[26:]}
     found = {}
     for split, count in PAIRS.items():

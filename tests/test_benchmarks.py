@@ -214,8 +214,30 @@ def test_passages_and_stars(tmp_path: Path, run_benchmark: Callable[..., None]) 
     sizes = {"passages_train": 810, "passages_validation": 90, "passages_test": 1500}
     assert {name: len(rows) for name, rows in tables.items() if "passages" in name} == sizes
     assert sorted(json.loads(row)["label"] for row in tables["stars_train"]) == [2, 9]
+    assert not any("pairs" in name for name in tables)
     row = json.loads(tables["passages_test"][0])
     assert {f"b{'abcde'.index(name)}" for name in "abcde" if f"book {name}," in row["text"]} == set(row["labels"])
+
+
+def test_pairs_of_excerpts(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
+    (tmp_path / "books").mkdir()
+    for book in range(40):
+        text = f"This sentence of book b{book} has enough characters, and the next one too. " * 3500
+        (tmp_path / "books" / f"{book:02}.md").write_text(text, encoding="utf-8")
+    (tmp_path / "train").mkdir()
+    run_benchmark("passages_and_stars.py", str(tmp_path / "books"), str(tmp_path), str(tmp_path / "tables"))
+    books: dict[str, set[str]] = {}
+    for split, count in (("train", 1800), ("validation", 200), ("test", 2000)):
+        lines = (tmp_path / "tables" / f"pairs_{split}.jsonl").read_text(encoding="utf-8").splitlines()
+        assert len(lines) == count
+        books[split] = set()
+        for row in map(json.loads, lines):
+            first, second = (
+                next(word for word in row[name].split() if re.match(r"b\d", word)) for name in row if name != "label"
+            )
+            assert (first == second) == (row["label"] == "same book")
+            books[split] |= {first, second}
+    assert not books["train"] & books["validation"] | books["test"] & (books["train"] | books["validation"])
 
 
 def test_cifar(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:

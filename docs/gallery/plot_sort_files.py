@@ -77,3 +77,7 @@ axes.set_xlabel("files")
 axes.invert_yaxis()
 fig.show()
 folder.cleanup()
+
+# %%
+# Take away: ``evaluate --precision`` chooses how sure a label must be, and ``predict --sort-into`` copies files into
+# folders of their labels. :doc:`/guides/predictions` has both, and tables.

@@ -1,6 +1,7 @@
 """The benchmark scripts still run; what they measure is for RESULTS.md, not for tests."""
 
 import json
+import re
 import runpy
 import shutil
 from collections.abc import Callable

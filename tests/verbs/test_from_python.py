@@ -127,7 +127,9 @@ def test_data_are_given_once(verb: Any, more: dict[str, Any], animals: Path, tmp
 
 @pytest.mark.slow
 def test_mistakes_in_options_name_what_there_is(result: TrainingResult) -> None:
-    with pytest.raises(UserError, match=r"'document_classification' of .* has no option 'window'; known names are precision, recall\."):
+    with pytest.raises(
+        UserError, match=r"'document_classification' of .* has no option 'window'; known names are precision, recall\."
+    ):
         evaluate(result.folder, window=3)
     with pytest.raises(UserError, match=r"generating has no option 'topk'; did you mean 'top_k'\?"):
         longspan.generate(result.folder, topk=3)

@@ -131,6 +131,8 @@ class AnnotatedWords(Annotated, Words):
         if self.raw:
             # A list of words that was written as text is one.
             return Words.parse(self, document.text, folder)
+        if document.spans is None:
+            raise BadCell("no labels")
         return Words.parse(self, [document.text[a:b] for line in self.places(document) for a, b in line], folder)
 
 

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from longspan import recipes
+from longspan.data.columns.annotations import Annotated
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.literals import list_in
 from longspan.data.sources.formats.rows import Row
@@ -482,7 +483,9 @@ def wrong_readings_are_said(subject: Subject) -> None:
         # Others may be missing: what is said is about this one.
         alone = [one if one is column else dataclasses.replace(one, required=False) for one in columns]
         schema = schema_of(alone, data)
-        for source, cell in itertools.product(schema.sources_of(column), _WRONG_CELLS):
+        # What annotations add to a column stands in columns of the others, which are tried as theirs.
+        sources = [column.source] if isinstance(column, Annotated) else schema.sources_of(column)
+        for source, cell in itertools.product(sources, _WRONG_CELLS):
             try:
                 row = schema.row({source: cell}, "row 1", subject.folder)
             except UserError:

@@ -52,6 +52,7 @@ MENTIONED = {
     "_is_stateful": ["transformers:PreTrainedModel"],
     "_n_gpu": ["transformers:TrainingArguments"],
     "_ops": ["torch"],
+    "_qkv_same_embed_dim": ["torch.nn:MultiheadAttention"],
     "_supports_sdpa": ["transformers:PreTrainedModel"],
 }
 

@@ -76,7 +76,7 @@ def test_whole_numbers_are_numbers() -> None:
 
 def test_a_task_without_options_says_so() -> None:
     task = tasks.load("document_classification")
-    with pytest.raises(UserError, match="scoring has no option 'window'; it has none"):
+    with pytest.raises(UserError, match="scoring has no option 'window'; known names are precision, recall"):
         make(task.evaluation_options, {"window": 3}, "scoring")
 
 

@@ -315,7 +315,7 @@ def test_an_option_of_its_own_is_a_flag(tolerant: Path, command: Command) -> Non
     [
         ("runs/tolerant --tolerance many", "'many'"),
         ("runs/tolerant --tolerance -1", "tolerance must be at least 0, got -1.0; choose a larger one."),
-        ("runs/tolerant --nonsense 1", "unrecognized argument '--nonsense'; the nearest of 20 names are --tolerance"),
+        ("runs/tolerant --nonsense 1", "unrecognized argument '--nonsense'; the nearest of 22 names are --tolerance"),
         ("runs/tolerant --window 4", "'tolerant.Tolerant' of 'runs/tolerant' has no option 'window'; known names are"),
         ("--tolerance 4 runs/tolerant", "no run folder '4'; name the run first, then --tolerance"),
     ],

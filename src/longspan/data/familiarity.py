@@ -1,4 +1,4 @@
-"""How rare the tokens of a text are in the training data: `Familiarity`."""
+"""Rarity of a text's tokens in the training data: `Familiarity`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -376,10 +376,11 @@ class MixerForMultihead(nn.Module):
 
     #: Layers of `nn.TransformerEncoder` then do not take their fast path around this module.
     in_proj_bias = None
-    _qkv_same_embed_dim = False
 
     def __init__(self, mixer: Mixer, *, batch_first: bool, heads: int) -> None:
         super().__init__()
+        # Read before `in_proj_bias`, for the same reason.
+        self._qkv_same_embed_dim = False
         self.mixer = mixer
         self.batch_first, self.num_heads, self.embed_dim = batch_first, heads, mixer.dim
 

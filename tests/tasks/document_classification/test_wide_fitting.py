@@ -559,9 +559,7 @@ def test_every_promise_of_a_task_holds_with_it(animals):
     check_task("document_classification", animals, [*SMALL, "model.mixers=additive"])
 
 
-@pytest.mark.parametrize(
-    ("recipe", "kind"), [("masked-words", "masked_words"), ("pairs", "pairs"), ("evidence", "evidence")]
-)
+@pytest.mark.parametrize(("recipe", "kind"), [("masked-words", "masked_words"), ("evidence", "evidence")])
 def test_other_tasks_refuse_it(recipe, kind):
     with pytest.raises(UserError, match=rf"model.wide is not for the task .*{kind}"):
         recipes.load(recipe, ["model.wide=true"])

@@ -73,7 +73,7 @@ class PairPart(LinearPart):
 
 
 def _bags(places: Int[Tensor, "b t"], size: int, mask: Tensor | None, counts: Tensor | None) -> Float[Tensor, "b n"]:
-    """How often each token occurs in each document; see `LinearPart.features`."""
+    """Number of times each token occurs in each document; see `LinearPart.features`."""
     times = torch.ones(places.shape, device=places.device) if mask is None else mask.float()
     times = times if counts is None else times * counts.float()
     return times.new_zeros(len(places), size).scatter_add(1, places, times)

@@ -16,8 +16,10 @@ from safetensors.torch import load_file
 
 from longspan import recipes
 from longspan.data.columns.annotations import Annotated
+from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.literals import list_in
+from longspan.data.columns.media import Media
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.formats.schema import schema_of
 from longspan.errors import UserError
@@ -398,6 +400,9 @@ def answers_over_http(subject: Subject) -> None:
         except UserError:
             continue
         need(all(found), f"{bad!r} must be refused, but is answered")
+    if any(isinstance(column, File) and not isinstance(column, Media) for column in service.columns):
+        # Files of a kind of their own are read from a disk alone.
+        return
     plain = [column.name for column in service.columns]
     rows = [row for row in subject.rows() if row.values.keys() <= {*plain}]
     if not rows:
@@ -407,7 +412,8 @@ def answers_over_http(subject: Subject) -> None:
     inputs = [{names[name]: _sent(value) for name, value in row.values.items() if value is not None} for row in rows]
     if subject.data.endswith(".jsonl") and service.medium is None:
         lines = Path(subject.data).read_text(encoding="utf-8").splitlines()[: len(rows)]
-        inputs = [{name: cell for name, cell in json.loads(line).items() if name in names.values()} for line in lines]
+        sources = {source for column in service.columns for source in service.schema.sources_of(column)}
+        inputs = [{name: cell for name, cell in json.loads(line).items() if name in sources} for line in lines]
     read = service.rows(json.loads(json.dumps(inputs)))
     for row, one, other in zip(rows, predict(run, rows), predict(run, read), strict=True):
         same({**other.to_dict(), "where": one.where}, one.to_dict(), row.where)

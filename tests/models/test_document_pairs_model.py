@@ -217,7 +217,7 @@ def test_what_cannot_be_is_one_sentence() -> None:
     with pytest.raises(UserError, match="a second document for each first one, got 3 for 2; give as many"):
         model(ids(2, 5), second_ids=ids(3, 5))
     with pytest.raises(UserError, match="expected tokens of both documents for a model with wide=True"):
-        build(wide=True).eval()(inputs_embeds=torch.zeros(2, 5, 8), second_ids=ids(2, 5))
+        build(wide=True).eval()(inputs_embeds=torch.zeros(2, 5, 16), second_ids=ids(2, 5))
     with pytest.raises(UserError, match=r"expected labels as integers of shape \(2,\)"):
         model(ids(2, 5), second_ids=ids(2, 5), labels=torch.zeros(3, dtype=torch.long))
     with pytest.raises(UserError, match="mixers return no attention maps"):

@@ -12,6 +12,7 @@ says which files are unlike anything it was trained with.
 # Files of four installed packages, without the lines that name a package.
 
 import importlib.util
+import math
 import tempfile
 from pathlib import Path
 
@@ -46,7 +47,7 @@ run = longspan.train(
 # On the validation files, nine of ten labels of each class shall be right.
 
 chosen = longspan.evaluate(run.folder, precision=0.9).details["least_probabilities"]
-least = {name: 1.0 if row["min_probability"] is None else row["min_probability"] for name, row in chosen.items()}
+least = {name: math.inf if row["min_probability"] is None else row["min_probability"] for name, row in chosen.items()}
 for name, row in chosen.items():
     print(f"{name:13} from {least[name]:.2f}: {row['given']:2} files, recall {row['recall']:.2f}")
 

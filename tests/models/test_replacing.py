@@ -218,6 +218,17 @@ def test_cross_attention_of_a_decoder_reads_the_context() -> None:
     torch.testing.assert_close(model(x, memory, memory_key_padding_mask=padding), before, atol=2e-5, rtol=2e-5)
 
 
+@pytest.mark.parametrize("made", [bert, llama])
+def test_attention_of_an_unknown_kind_with_the_same_parts_is_refused(made: Any) -> None:
+    # Such as RoFormer's, which has positions of its own.
+    model = made()
+    for module in model.modules():
+        if type(module).__name__.endswith("Attention"):
+            module.__class__ = type("OtherAttention", (type(module),), {})
+    with pytest.raises(UserError, match="attention that may differ from that of"):
+        longspan.replace_attention(model, "softmax")
+
+
 def test_some_layers_stay_attention() -> None:
     model = made("gpt2")
     report = longspan.replace_attention(model, "linear", layers=[-1])

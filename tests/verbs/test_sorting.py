@@ -56,6 +56,13 @@ def test_files_without_a_label_are_unsure(run_dir: Path, films: Path, tmp_path: 
     assert files(tmp_path / "sorted") == ["unsure/b.txt", "yes/a.txt", "yes/old/a.txt"]
 
 
+def test_a_label_that_is_never_sure_is_never_given(
+    run_dir: Path, films: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["predict", str(run_dir), str(films / "a.txt"), "--min-probability", "yes=never"]) == 0
+    assert "label" not in json.loads(capsys.readouterr().out)
+
+
 def test_files_of_two_sources_keep_apart(run_dir: Path, films: Path, tmp_path: Path) -> None:
     list(predict(run_dir, [str(films / "a.txt"), str(films / "old")], sort_into=tmp_path / "sorted"))
     assert files(tmp_path / "sorted") == ["yes/a (2).txt", "yes/a.txt"]

@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import gc
 import json
+import math
 import os
 import re
 import shlex
@@ -489,7 +490,7 @@ def _least(value: str) -> tuple[str | None, float]:
     """A least probability, after the label that it is of, if it is of one."""
     label, is_of_one, number = value.rpartition("=")
     try:
-        return (label if is_of_one else None), float(number)
+        return (label if is_of_one else None), math.inf if is_of_one and number == "never" else float(number)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected a probability, or LABEL=PROBABILITY, got {value!r}") from None
 

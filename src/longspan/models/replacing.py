@@ -211,6 +211,9 @@ def _of_torch(name: str, module: nn.MultiheadAttention) -> _Attention:
 def _of_bert(name: str, module: Any, dense: str, output: Any) -> _Attention:
     if "Cross" in type(module).__name__:
         raise UserError("cross attention")
+    # Others with the same parts add positions of their own, such as RoFormer's.
+    if not type(module).__name__.startswith(("Bert", "Roberta")):
+        raise UserError("attention that may differ from that of BERT")
     if getattr(module, "position_embedding_type", "absolute") not in (None, "absolute"):
         raise UserError("relative positions")
     weights = {part: (getattr(module, part).weight, getattr(module, part).bias) for part in _PARTS[:3]}
@@ -238,6 +241,9 @@ def _of_gpt2(name: str, module: Any) -> _Attention:
 
 def _of_llama(name: str, module: Any) -> _Attention:
     config = module.config
+    # Others with the same parts order channels in another way, as Cohere does, or cap scores, as Gemma 2 does.
+    if not type(module).__name__.startswith("Llama"):
+        raise UserError("attention that may differ from that of Llama")
     if hasattr(module, "q_norm") or getattr(module, "sliding_window", None):
         raise UserError("norms of queries and keys, or a window")
     heads, width, dim = config.num_attention_heads, module.head_dim, config.hidden_size

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import math
 import re
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -61,8 +62,9 @@ def predict(
         delimiter: Separator of the fields of csv and tsv files.
         header: Whether their first row has the names of the columns.
         stdin: Standard input as bytes, for "-".
-        min_probability: Least probability of a label, or of each by its name, others need none. Below it, an example
-            has probabilities alone. Only for tasks with one class per example. `evaluate` chooses it for a `precision`.
+        min_probability: Least probability of a label, or of each by its name, others need none; infinity for never.
+            Below it, an example has probabilities alone. Only for tasks with one class per example. `evaluate` chooses
+            it for a `precision`.
         sort_into: New folder that gets a copy of each file in a folder of its label; see `FileSorter`. Files are copied
             as their predictions are computed.
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.
@@ -226,7 +228,7 @@ def _sure(
         UserError: It is no probability, or predictions have none for each class.
     """
     for share in least.values() if isinstance(least, Mapping) else [least]:
-        if not 0 <= share <= 1:
+        if not 0 <= share <= 1 and share != math.inf:
             raise UserError(f"expected min_probability from 0 to 1, got {share}; choose another.")
     if not least:
         return predictions

@@ -123,15 +123,18 @@ def write_suggestions(run: Run, found: Sequence[Suggestion], path: Path) -> None
     """Write a csv file: rank, place, predicted label, uncertainty, texts, and an empty column for the label.
 
     Raises:
-        UserError: The path does not end in .csv.
+        UserError: The path does not end in .csv, or columns of the data have the names of others.
     """
     check_file(path, ".csv")
     data = run.recipe.data
     texts = list(found[0].columns) if found else []
     targets = [getattr(data, column.setting) for column in run.task.columns(data) if column.target]
+    own = ["rank", "where", "predicted", "uncertainty"]
+    if taken := [name for name in own if name in (*texts, *targets)]:
+        raise UserError(f"expected other columns than {', '.join(own)}, got {taken[0]!r} in the data; rename it.")
     with new_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["rank", "where", "predicted", "uncertainty", *texts, *targets])
+        writer.writerow([*own, *texts, *targets])
         for rank, one in enumerate(found, 1):
             writer.writerow(
                 [rank, one.where, one.predicted, f"{one.uncertainty:.4f}", *one.columns.values(), *[""] * len(targets)]

@@ -101,6 +101,13 @@ def test_the_words_are_those_of_the_tool_where_it_names_them(tmp_path: Path) -> 
     assert found["sentences"] == [[3]]
 
 
+def test_spans_of_two_texts_are_refused(tmp_path: Path) -> None:
+    results = [{"type": "labels", "to_name": f"text{number}", "value": one} for number, one in enumerate(VALUES)]
+    path = written(tmp_path / "spans.jsonl", [TASK | {"annotations": [{"result": results}]}])
+    with pytest.raises(UserError, match="spans of several texts"):
+        read(path)
+
+
 def test_each_character_can_be_a_word(tmp_path: Path) -> None:
     path = written(tmp_path / "a.jsonl", [{"text": "我爱北京。", "entities": [[2, 4, "LOC"]]}])
     with pytest.raises(UserError, match=r"ends inside a word.*data.tokens=characters"):

@@ -368,7 +368,8 @@ def _document(cells: Mapping[str, Any], column: Annotated) -> Document:
         raise BadCell("no text", f"got {described(text)}")
     tokens = cells.get("tokens")
     words = [(one["start"], one["end"]) for one in tokens if text[one["start"] : one["end"]].strip()] if (
-        isinstance(tokens, list) and all(isinstance(one, dict) and {"start", "end"} <= one.keys() for one in tokens)
+        isinstance(tokens, list)
+        and all(isinstance(one, dict) and {"start", "end"} <= one.keys() for one in tokens)
     ) else None  # fmt: skip
     if not column.target and isinstance(column, Words) and column.raw:
         return Document(text, None, words)
@@ -397,6 +398,8 @@ def _of_tasks(annotations: Any, column: Annotated) -> list[Span] | None:
     found = []
     for one in valid:
         results = [item for item in one.get("result") or [] if isinstance(item, dict)]
+        if len({item.get("to_name") for item in results if "labels" in str(item.get("type", "labels"))}) > 1:
+            raise BadCell("spans of several texts", "keep those of one of them")
         found.append(sorted(_span(item["value"]) for item in results if "labels" in str(item.get("type", "labels"))))
     if any(one != found[0] for one in found):
         raise BadCell("annotations that differ", f"{len(found)} of them; keep one for each task")

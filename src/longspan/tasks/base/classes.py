@@ -275,13 +275,13 @@ def _least_table(evaluation: Evaluation[ClassificationScores]) -> list[str]:
     if found is None:
         return []
     rows = [
-        [name, "none" if row["min_probability"] is None else str(row["min_probability"]), count(row["given"])]
+        [name, "never" if row["min_probability"] is None else str(row["min_probability"]), count(row["given"])]
         + ["" if row[key] is None else share(row[key]) for key in ("precision", "recall")]
         for name, row in found.items()
     ]
     flags = []
     for name, row in found.items():
-        least = 1 if row["min_probability"] is None else row["min_probability"]
+        least = "never" if row["min_probability"] is None else row["min_probability"]
         flags.append(f"--min-probability {shlex.quote(f'{name}={least}')}")
     return [
         table(["class", "least probability", "examples", "precision", "recall"], rows),

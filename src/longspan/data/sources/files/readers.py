@@ -297,7 +297,10 @@ def _message(file: Any) -> str:
     }
     places = sorted({entry[0] for entry in file.listdir() if entry[0].startswith("__attach")})
     attachments = [value("3707", f"{place}/") or value("3704", f"{place}/") for place in places]
-    return _letter(headers, value("1000") or html_text(value("1013"), ".msg files"), attachments)
+    body = value("1000") or html_text(value("1013"), ".msg files")
+    if not body.strip() and file.exists("__substg1.0_10090102"):
+        raise NotText(None, "a message that is rich text alone")
+    return _letter(headers, body, attachments)
 
 
 # Mail

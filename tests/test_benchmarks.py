@@ -253,6 +253,10 @@ def test_cifar(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:
     held_out = [Path(row.split(",")[0]).name for row in tables["validation"] if row.endswith(",ship")]
     assert held_out == ["0018.jpg", "0019.jpg"]
     assert not {*tables["train"]} & {*tables["validation"], *tables["test"]}
+    run_benchmark("cifar.py", str(tmp_path / "cifar"), str(tmp_path / "drawn"), "--draw", "7")
+    rows = (tmp_path / "drawn" / "train.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert len({*rows}) == 7
+    assert {row.rpartition(",")[2] for row in rows} == {"cat", "ship"}
 
 
 def test_meeting_texts(tmp_path: Path, run_benchmark: Callable[..., None]) -> None:

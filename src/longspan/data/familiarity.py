@@ -23,7 +23,7 @@ class Familiarity:
     """Mean cost of a text's tokens in nats, -log p with p their frequency in the training data, and what is usual.
 
     A text of n tokens has z = (cost - mean) / sqrt(between + within / n). It is unfamiliar if z is above that of 99 %
-    of training texts, each by the frequencies in all others. So texts of other topics, forms or languages are, mostly.
+    of training texts, each by the frequencies in all others. So texts in other languages or forms are, mostly.
 
     Attributes:
         costs: `(v,)` float32 cost of each token.

@@ -162,6 +162,10 @@ def test_evaluate_chooses_them_on_validation_data(
     printed = capsys.readouterr().out
     assert "least probability" in printed
     assert "--min-probability no=" in printed
+    rows = [{"text": "good film", "label": "yes"}, {"text": "bad film", "label": "no"}]
+    capsys.readouterr()
+    evaluate(run_dir, {"train": rows, "test": rows}, "test", recall=0.5)
+    assert "chosen on the test split" in capsys.readouterr().err
     found = evaluate(run_dir, str(data), recall=0.5).details["least_probabilities"]
     assert found["yes"]["recall"] >= 0.5
     with pytest.raises(UserError, match="expected precision or recall, got both"):

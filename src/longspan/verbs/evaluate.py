@@ -61,6 +61,8 @@ def evaluate(
     result, examples = scored(loaded, data, split, chosen, folder)
     if split is None and result.split == "validation":
         note("there is no test split, so these are scores of the validation split, which chose the model that was kept")
+    if chosen.split is not None and result.split == "test":
+        note("least probabilities were chosen on the test split, whose scores with them are then too good")
     if data is None and 0 < (share := loaded.recipe.data.sample) < 1:
         note(f"scores are of a sample, as the run reads {100 * share:.2g}% of the rows of its data (data.sample)")
     write_json(folder / "metrics.json", result.to_dict())

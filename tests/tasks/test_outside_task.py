@@ -334,9 +334,10 @@ def test_its_option_is_an_argument_in_python(tolerant: Path, monkeypatch: pytest
 
     monkeypatch.syspath_prepend(str(tolerant))
     monkeypatch.chdir(tolerant)
-    result = evaluate("runs/tolerant", split="validation", tolerance=4, allow_imports=("tolerant",))
-    assert result.details["tolerance"] == 4
-    assert result.scores.numbers()["within_one"] == 1
+    for split in ("validation", None):
+        result = evaluate("runs/tolerant", split=split, tolerance=4, allow_imports=("tolerant",))
+        assert result.details["tolerance"] == 4
+        assert result.scores.numbers()["within_one"] == 1
 
 
 @pytest.mark.slow

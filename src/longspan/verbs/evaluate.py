@@ -13,6 +13,7 @@ from longspan.options import make
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
 from longspan.results.outputs import folder_in, write_json
+from longspan.tasks.base.options import EvaluationOptions
 from longspan.tasks.base.task import Run
 from longspan.verbs import report_contents
 from longspan.verbs.runs import as_run
@@ -57,11 +58,13 @@ def evaluate(
     # Beside the scores of the final model, not in their place.
     below = [] if loaded.checkpoint is None else [f"checkpoint-{loaded.checkpoint}"]
     folder = folder_in(loaded.folder, "evaluation", *below)
-    split = split or (chosen.split if data is None else None)
+    # Options of a task outside the package need not be ours.
+    wanted = chosen.split if isinstance(chosen, EvaluationOptions) else None
+    split = split or (wanted if data is None else None)
     result, examples = scored(loaded, data, split, chosen, folder)
     if split is None and result.split == "validation":
         note("there is no test split, so these are scores of the validation split, which chose the model that was kept")
-    if chosen.split is not None and result.split == "test":
+    if wanted is not None and result.split == "test":
         note("least probabilities were chosen on the test split, whose scores with them are then too good")
     if data is None and 0 < (share := loaded.recipe.data.sample) < 1:
         note(f"scores are of a sample, as the run reads {100 * share:.2g}% of the rows of its data (data.sample)")

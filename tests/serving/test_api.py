@@ -157,17 +157,21 @@ def test_a_full_queue_refuses_and_a_late_answer_is_no_answer(run: Run, monkeypat
         free.wait(10)
         return plain(self, run, rows)
 
-    with client_of(run, Limits(queue=2, seconds=0.5)) as client:
+    with client_of(run, Limits(queue=3, seconds=0.5)) as client:
         monkeypatch.setattr(type(run.task), "predict", slow)
 
         def status(text: str) -> int:
             return client.post("/predict", json={"inputs": [text]}).status_code
 
+        # Late work keeps its place until it ends; what waits behind it does not.
+        assert [status("good"), client.get("/health").json()["requests"]] == [504, 1]
         with ThreadPoolExecutor(6) as pool:
             found = sorted(pool.map(status, ["good"] * 6))
-        free.set()
         assert found == [429] * 4 + [504] * 2
-        time.sleep(0.05)
+        assert client.get("/health").json()["requests"] == 1
+        free.set()
+        while client.get("/health").json()["requests"]:
+            time.sleep(0.01)
         assert status("good") == 200
 
 
@@ -218,6 +222,16 @@ def malformed(draw: random.Random) -> bytes:
     for _ in range(draw.randrange(1, 4)):
         body[draw.randrange(len(body))] = draw.randrange(256)
     return bytes(body)
+
+
+def test_bodies_that_are_no_json_say_what_to_send(client: TestClient) -> None:
+    body = b'{"inputs": ["good"]}'
+    for kind in ({"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}, {}):
+        answer = client.post("/predict", content=body, headers=kind)
+        assert answer.status_code == 422
+        assert "expected JSON with the header Content-Type: application/json" in answer.json()["detail"]
+    answer = client.post("/predict", content=b'{"inputs": good}', headers=JSON)
+    assert "expected JSON, got something else (Expecting value, character 11)" in answer.json()["detail"]
 
 
 def test_a_thousand_malformed_bodies_get_one_sentence(run: Run, client: TestClient, capfd: Any) -> None:

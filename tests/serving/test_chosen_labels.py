@@ -56,6 +56,30 @@ def test_texts_and_mistakes(tmp_path: Path) -> None:
     assert [(line["text"], line["label"]) for line in found] == [("good film", "no"), ("a\nb\u2028c", "yes")]
 
 
+def test_an_example_of_a_list_is_labelled_only_with_all_its_columns(tmp_path: Path) -> None:
+    table = tmp_path / "pairs.csv"
+    rows = [f"{'good' if each % 2 else 'bad'} film {each},good film,{each % 2}" for each in range(40)]
+    table.write_text("\n".join(["first,second,label", *rows]), encoding="utf-8")
+    settings = [f"data.path={table}", "model.dim=8", "model.heads=1", "model.depth=1"]
+    more = ["training.max_steps=1", "training.max_minutes=0"]
+    run = train("pairs", [*settings, *more], run=tmp_path / "run", progress=False).loaded
+    listed = tmp_path / "next.csv"
+    listed.write_text("first,second\nsame,\nsame,one\n", encoding="utf-8")
+    labels = tmp_path / "labels.jsonl"
+    with client_of(run, to_label=listed, corrections=labels) as client:
+        assert client.get("/metadata").json()["first_open"] == 0
+        sent = {"input": {"first": "same", "second": "one"}, "label": "1"}
+        assert client.post("/corrections", json=sent).status_code == 200
+        # The first has no second text.
+        assert client.get("/metadata").json()["first_open"] == 0
+        assert [client.get(f"/to-label/{number}").json()["labels"] for number in range(2)] == [[], ["1"]]
+        with labels.open("a", encoding="utf-8") as file:
+            file.write("by hand\n")
+        answer = client.get("/metadata")
+        assert answer.status_code == 422
+        assert "line 2: expected a JSON object with 'label'" in answer.json()["detail"]
+
+
 def test_pictures_are_kept_next_to_the_table(tmp_path: Path) -> None:
     shapes = write_shapes(tmp_path / "shapes")
     small = [

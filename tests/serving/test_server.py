@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from decisive_words import write_run
 
@@ -81,15 +82,25 @@ def test_a_stopped_server_answers_what_it_accepted(folder: Path, tmp_path: Path)
         assert "Traceback" not in server.stderr.read()
 
 
+def children(server: Any) -> list[psutil.Process]:
+    found = psutil.Process(server.pid).children(recursive=True)
+    return [one for one in found if "spawn_main" in " ".join(one.cmdline())]
+
+
 @pytest.mark.slow
-def test_several_processes(folder: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_several_processes(how: signal.Signals, folder: Path) -> None:
     with started("-m", "longspan", "serve", str(folder), "--port=0", "--workers=2", "--json") as (server, told):
         assert told["run"] == str(folder)
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda _: answered(told["address"], "good film"), range(40)))
         assert {one["predictions"][0]["label"] for one in found} == {"yes"}
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
+        workers = children(server)
+        assert len(workers) == 2
+        server.send_signal(how)
+        assert server.wait(30) == (0 if how == signal.SIGTERM else -how)
+        # None stays, with its model and the port, even if nobody could tell it to end.
+        assert not psutil.wait_procs(workers, 20)[1]
 
 
 def test_mistakes_are_one_sentence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 """Documents to label next: uncertain, and unlike each other."""
 
 import csv
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +61,21 @@ def test_the_command_writes_a_table_that_serve_reads(folder: Path, tmp_path: Pat
     labelled = folder.with_name("mine-corrections.jsonl")
     labelled.write_text('{"text": "BAD", "label": "no"}\n', encoding="utf-8")
     found = suggest(folder, [table])
-    labelled.unlink()
-    assert len(found) == 1
+    # Its columns are those of training, not those of the pool.
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"body": "bad"}\n{"body": "good film"}\n', encoding="utf-8")
+    renamed = suggest(folder, [other], overrides=["data.text_column=body"])
+    # A file of another name, and one of training.
+    elsewhere = labelled.rename(tmp_path / "labels.jsonl")
+    arguments = ["suggest", str(folder), str(table), "--output", str(output), "--overwrite", "--json"]
+    assert cli.main([*arguments, f"--corrections={elsewhere}"]) == 0
+    assert json.loads(capsys.readouterr().out)["suggested"] == 1
+    for corrections, number in ((str(elsewhere), 1), ("gone.jsonl", 2)):
+        run = load_run(folder)
+        data = replace(run.recipe.data, corrections=corrections)
+        assert len(suggest(replace(run, recipe=replace(run.recipe, data=data)), [table])) == number
+    assert "gone.jsonl, the data.corrections of this run, is missing" in capsys.readouterr().err
+    assert [len(found), len(renamed)] == [1, 1]
     with pytest.raises(UserError, match="at least one document"):
         suggest(folder, [table], 0)
 

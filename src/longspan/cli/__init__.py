@@ -246,6 +246,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     verb.add_argument("--overwrite", action="store_true", help="replace the file")
     told = "documents that are suggested at most (default: %(default)s)"
     verb.add_argument("--number", metavar="N", type=int, default=100, help=told)
+    told = "file of `longspan serve` with labels, whose documents are left out (default: RUN-corrections.jsonl)"
+    verb.add_argument("--corrections", metavar="FILE", type=Path, help=told)
 
     serving.add(add("serve", serving.run, "answer requests over HTTP, and show a page to try a model and correct it"))
 
@@ -505,7 +507,8 @@ def _suggest(args: argparse.Namespace, out: TextIO) -> None:
     run = _loaded(args)
     from longspan.verbs.suggest import suggest, write_suggestions
 
-    found = suggest(run, files, args.number, overrides=overrides, stdin=sys.stdin.buffer)
+    given = {"overrides": overrides, "corrections": args.corrections, "stdin": sys.stdin.buffer}
+    found = suggest(run, files, args.number, **given)
     write_suggestions(run, found, args.output)
     result = {"suggested": len(found), "written": str(args.output)}
     command = shlex.join(["longspan", "serve", str(args.run), "--label", str(args.output)])

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import hmac
 from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -89,11 +90,14 @@ def app_of(
     kept = Corrections(service, corrections or run.folder.with_name(f"{run.folder.name}-corrections.jsonl"))
     listed = read_list(service, to_label) if to_label is not None else []
     active = 0
+    # Files take time to read; a request that is late does not wait for it.
+    readers = ThreadPoolExecutor(thread_name_prefix="reader")
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         service.start()
         yield
+        readers.shutdown()
         await asyncio.to_thread(service.close)
 
     # Its pages of documentation load scripts from elsewhere.
@@ -108,15 +112,30 @@ def app_of(
         try:
             yield
         finally:
-            active -= 1
+            leave()
+
+    def leave() -> None:
+        nonlocal active
+        active -= 1
+
+    async def result_of(work: Future[Any]) -> Any:
+        """Result of work in a thread. A request that is late keeps its place until the work that has begun ends."""
+        nonlocal active
+        try:
+            return await asyncio.shield(asyncio.wrap_future(work))
+        except asyncio.CancelledError:
+            if not work.cancel():
+                active += 1
+                loop = asyncio.get_running_loop()
+                work.add_done_callback(lambda _: loop.call_soon_threadsafe(leave))
+            raise
 
     async def rows_of(inputs: list[Any]) -> Any:
-        # A thread, as files take time to read; a request that is late does not wait for it.
-        return await asyncio.get_running_loop().run_in_executor(None, service.rows, inputs)
+        return await result_of(readers.submit(service.rows, inputs))
 
     async def predicted(inputs: list[Any]) -> Response:
         with place():
-            found = await asyncio.wrap_future(service.predictions(await rows_of(inputs)))
+            found = await result_of(service.predictions(await rows_of(inputs)))
         if all(one.error is not None for one in found):
             raise Refusal(422, f"{found[0].where}: {found[0].error}")
         return _json({"predictions": [one.to_dict() for one in found]})
@@ -148,7 +167,7 @@ def app_of(
         with place():
             options = {"of": body.of, "at": body.at, "method": body.method, "check": body.check}
             rows = await rows_of([body.input])
-            found = await asyncio.wrap_future(service.explanation(rows, **options))
+            found = await result_of(service.explanation(rows, **options))
         page = "text/html" in request.headers.get("accept", "")
         return Response(found.page(), media_type="text/html") if page else _json(found.to_dict())
 
@@ -157,7 +176,7 @@ def app_of(
         with place():
             rows = await rows_of([body.input])
             labels = [body.label] if isinstance(body.label, str) else body.label
-            count = await asyncio.to_thread(kept.add, rows, labels)
+            count = await result_of(readers.submit(kept.add, rows, labels))
         return _json({"corrections": count})
 
     @app.get("/to-label/{number}", summary="One of the examples to label, and the labels that it was given")
@@ -177,8 +196,13 @@ def app_of(
     async def refuse_form(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
-        told = first.get("ctx", {}).get("error", "") if first["type"] == "json_invalid" else ""
-        return _json({"detail": f"{first['msg']} in {place}{told and f' ({told})'}; see /openapi.json."}, 422)
+        if first["type"] == "json_invalid":
+            told = f"expected JSON, got something else ({first['ctx']['error']}, character {first['loc'][-1]})"
+        elif first["loc"] == ("body",) and isinstance(error.body, bytes):
+            told = "expected JSON with the header Content-Type: application/json, got another type"
+        else:
+            told = f"{first['msg']} in {place}"
+        return _json({"detail": f"{told}; see /openapi.json."}, 422)
 
     @app.exception_handler(OSError)
     @app.exception_handler(MemoryError)

@@ -4,7 +4,7 @@ import csv
 import datetime
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,29 +64,36 @@ class Corrections:
 
     def labels_of(self, given: Any) -> list[str]:
         """Labels that an example of a list has; empty if it was not labelled yet."""
-        assert self.target is not None
-        name, found = getattr(self.service.run.recipe.data, self.target.setting), list[str]()
-        for line in self._lines():
-            if all(line.get(key) == cell for key, cell in given.items()):
-                found = line[name] if isinstance(line[name], list) else [line[name]]
-        return found
+        return self._labelled().get(self._key(given), [])
 
     def first_open(self, listed: Sequence[dict[str, Any]]) -> int:
         """Number of the first example of a list without a label; that after the last if all have one."""
-        lines = list(self._lines())
-        return next(
-            (
-                number
-                for number, one in enumerate(listed)
-                if not any(all(line.get(key) == cell for key, cell in one["input"].items()) for line in lines)
-            ),
-            len(listed),
-        )
+        labelled = self._labelled()
+        places = (number for number, one in enumerate(listed) if self._key(one["input"]) not in labelled)
+        return next(places, len(listed))
 
-    def _lines(self) -> Iterable[dict[str, Any]]:
-        if self.path.is_file():
-            with self.path.open(encoding="utf-8") as file:
-                yield from map(json.loads, file)
+    def _labelled(self) -> dict[str, list[str]]:
+        """Labels by the other columns of their examples."""
+        found: dict[str, list[str]] = {}
+        if self.target is None or not self.path.is_file():
+            return found
+        name = getattr(self.service.run.recipe.data, self.target.setting)
+        with self.path.open(encoding="utf-8") as file:
+            for number, text in enumerate(file, 1):
+                try:
+                    line = json.loads(text)
+                    labels = line[name]
+                except (ValueError, TypeError, KeyError):
+                    raise UserError(
+                        f"{self.path}, line {number}: expected a JSON object with {name!r}, got something else; mend "
+                        "or remove the line."
+                    ) from None
+                found[self._key(line)] = labels if isinstance(labels, list) else [labels]
+        return found
+
+    def _key(self, cells: dict[str, Any]) -> str:
+        # An empty cell is none.
+        return json_text([cells.get(self._name(column)) or None for column in self.service.columns])
 
     def _name(self, column: Column) -> str:
         return self.service.schema.names[column.name]

@@ -2,9 +2,12 @@
 
 import dataclasses
 import ipaddress
+import multiprocessing
+import multiprocessing.process
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,8 @@ class _Application:
     allow_imports: Sequence[str]
 
     def __call__(self) -> Any:
+        if (parent := multiprocessing.parent_process()) is not None:
+            threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
         quieten_transformers()
         use_fastest_exact_products()
         with allow(*self.allow_imports):
@@ -108,6 +113,12 @@ def serve(
     # uvicorn ends as the signal would, once all is answered.
     signal.signal(signal.SIGTERM, lambda *_: None)
     server.run(sockets=[bound])
+
+
+def _end_after(parent: multiprocessing.process.BaseProcess) -> None:
+    """End this process once its parent has, even one that was killed; requests are answered first."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Server(uvicorn.Server):

@@ -56,6 +56,7 @@ def suggest(
     number: int = 100,
     *,
     overrides: Sequence[str] = (),
+    corrections: Path | None = None,
     stdin: BinaryIO | None = None,
     checkpoint: int | str | None = None,
     allow_imports: Iterable[str] = (),
@@ -64,13 +65,14 @@ def suggest(
 
     Documents are ranked by the margin between the two likeliest labels, with as many of each predicted label; near
     copies, by the words that they have, come last. Copies, whatever their case and white space, count once, and
-    documents of RUN-corrections.jsonl are left out.
+    documents that have labels from the page are left out: those of `corrections` and of the run's `data.corrections`.
 
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it.
         pool: Documents, in any form that `longspan.predict` reads.
         number: Number of documents that are suggested at most.
         overrides: How the pool is read where that differs from training, such as ["data.text_column=body"].
+        corrections: File of `longspan.serve` with labels; by default RUN-corrections.jsonl, next to the run.
         stdin: Standard input as bytes, for "-".
         checkpoint: The model saved after this step, or "last"; by default, the run's final model.
         allow_imports: Packages or modules that dotted paths in the run folder may import.
@@ -80,7 +82,8 @@ def suggest(
     """
     if number < 1:
         raise UserError(f"expected at least one document to suggest, got {number}; raise it.")
-    loaded = as_run(run, checkpoint, allow_imports, overrides)
+    trained = as_run(run, checkpoint, allow_imports)
+    loaded = as_run(trained, overrides=overrides)
     columns = loaded.task.inputs(loaded.recipe.data)
     labelled = issubclass(loaded.task.prediction, ClassPrediction | MultiLabelPrediction)
     if not labelled or not all(isinstance(column, Text) for column in columns if column.required):
@@ -96,7 +99,7 @@ def suggest(
             yield row
 
     best: list[tuple[float, int, Suggestion]] = []
-    seen, skipped = _corrected(loaded, columns), 0
+    seen, skipped = _corrected(trained, columns, _labelled_on_page(loaded, corrections)), 0
     for place, prediction in enumerate(loaded.task.predict(loaded, rows())):
         row = passed.popleft()
         texts = {names[column.name]: row.values.get(column.name) or "" for column in columns}
@@ -198,10 +201,19 @@ def _digest(texts: Iterable[str]) -> bytes:
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _corrected(run: Run, columns: Sequence[Any]) -> set[bytes]:
-    """Digests of the documents in RUN-corrections.jsonl."""
-    path = run.folder.with_name(f"{run.folder.name}-corrections.jsonl")
-    if not path.is_file():
-        return set()
-    rows = rows_of_source(run, path, run.recipe.data, None)
+def _labelled_on_page(run: Run, corrections: Path | None) -> list[Path]:
+    """Files with labels from the page: the given one or that next to the run, and the one it was trained with."""
+    default = run.folder.with_name(f"{run.folder.name}-corrections.jsonl")
+    found = [corrections or default] if corrections or default.is_file() else []
+    if trained := run.recipe.data.corrections:
+        if Path(trained).is_file():
+            found.append(Path(trained))
+        else:
+            note(f"{trained}, the data.corrections of this run, is missing, so its documents may be suggested")
+    return found
+
+
+def _corrected(run: Run, columns: Sequence[Any], paths: list[Path]) -> set[bytes]:
+    """Digests of the documents in files whose columns have the names that they had in training."""
+    rows = rows_of_source(run, paths, run.recipe.data, None) if paths else ()
     return {_digest(row.values.get(column.name) or "" for column in columns) for row in rows if not row.problem}

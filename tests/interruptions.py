@@ -31,18 +31,20 @@ def same_result(run: Path, whole: Path) -> None:
 
 
 def interrupted(recipe: Recipe, run: Path, step: int, number: int = signal.SIGINT) -> None:
-    """Train until a signal reaches the process in the middle of a step."""
+    """Train until a signal reaches the process in the middle of a step; SIGTERM from scheduler and launcher alike."""
     usual = Trainer.training_step
 
     def training_step(self: Trainer, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.state.global_step == step:
-            os.kill(os.getpid(), number)
+            for _ in range(1 + (number == signal.SIGTERM)):
+                os.kill(os.getpid(), number)
         return usual(self, *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "training_step", training_step)
         with pytest.raises(Interrupted, match=f"saved step {step + 1}"):
-            train(recipe, run=run, progress=False)
+            # As a job that is started again says it from the start.
+            train(recipe, run=run, resume=True, progress=False)
     assert not (run / "metrics.json").exists()
 
 

@@ -238,8 +238,10 @@ def test_a_full_disk_at_the_very_end_can_be_resumed(
 
 @pytest.mark.slow
 def test_resuming_wants_the_same_run(animals: Path, tmp_path: Path, whole: tuple[Path, TrainingResult]) -> None:
+    (tmp_path / "no-run").mkdir()
+    (tmp_path / "no-run/thesis.txt").write_text("my only copy")
     with pytest.raises(UserError, match="got none; leave out --resume"):
-        train(recipe(animals), run=tmp_path / "run", resume=True)
+        train(recipe(animals), run=tmp_path / "no-run", resume=True)
     with pytest.raises(UserError, match="is finished"):
         train(recipe(animals), run=whole[0], resume=True)
     (tmp_path / "other").mkdir()

@@ -157,7 +157,8 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     folder.add_argument(
         "--resume",
         action="store_true",
-        help="continue from the last checkpoint in the run folder; the number of epochs may be higher",
+        help="continue from the last checkpoint in the run folder, or start where there is no run yet; the number of "
+        "epochs may be higher",
     )
     folder.add_argument("--finish", action="store_true", help="stop here: score and save the last checkpoint")
     folder.add_argument("--overwrite", action="store_true", help="replace the run folder")

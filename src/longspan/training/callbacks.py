@@ -111,10 +111,28 @@ class ReturnFreedMemory(TrainerCallback):
     on_prediction_step = on_step_end
 
 
+class SaveByAge(TrainerCallback):
+    """Saves a checkpoint when the last one, or the start, is some hours ago, by the clock of the first process."""
+
+    def __init__(self, hours: float) -> None:
+        self.seconds = 3600 * hours
+        self._since = time.monotonic()
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._since = time.monotonic()
+
+    on_save = on_train_begin
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        due = processes.rank() == 0 and time.monotonic() - self._since >= self.seconds
+        control.should_save = bool(processes.largest(due)) or control.should_save
+
+
 class StopOnSignal(TrainerCallback):
     """On ctrl-C or SIGTERM, finish the step, save a checkpoint and stop; a second ctrl-C stops at once.
 
-    All processes stop after the same step, even if the signal has reached only some of them.
+    All processes stop after the same step, even if the signal has reached only some of them. Schedulers and launchers
+    may each send SIGTERM: only the first one counts, so that the others do not cut the save short.
     """
 
     def __init__(self) -> None:
@@ -133,9 +151,9 @@ class StopOnSignal(TrainerCallback):
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
+        if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal = number
+        self.signal = self.signal or number
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._stopping = bool(processes.largest(self.signal))

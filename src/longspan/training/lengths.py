@@ -352,7 +352,8 @@ def _computed(
     device = model.device
     # Below the bar of a training run, this one disappears when it is full.
     for batch in tqdm(own, desc="Scoring", unit="batch", leave=None) if progress else own:
-        rows = [examples[row] for row in batch]
+        # Together, the rows of a data set are read several times as fast.
+        rows = examples.__getitems__(list(batch)) if isinstance(examples, Dataset) else [examples[row] for row in batch]
         padded = pad([{name: row[name] for name in read if name in row} for row in rows], read)
         yield batch, model(**{key: tensor.to(device) for key, tensor in padded.items()})
         if after_batch is not None:

@@ -79,7 +79,9 @@ class RunFolder:
             raise UserError(f"expected one of resume, overwrite and finish, got {' and '.join(chosen)}; choose one.")
         if run is None and chosen and not isinstance(recipe, Recipe) and Path(recipe).is_dir():
             run = recipe
-        return cls(Path(run or Path("runs", name)), chosen[0] if chosen else "new")
+        folder = cls(Path(run or Path("runs", name)), chosen[0] if chosen else "new")
+        # So one command starts a job and, when a scheduler starts it again, continues.
+        return cls(folder.path, "new") if folder.start == "resume" and folder._is_vacant() else folder
 
     @property
     def checkpoints(self) -> Path:
@@ -310,6 +312,12 @@ class RunFolder:
                 + (f"but the last one is {last.name}" if last else "but there are none")
                 + "; restore it, or train from scratch with --overwrite."
             )
+
+    def _is_vacant(self) -> bool:
+        """Whether no training run has written anything: one may have been stopped while it read its data."""
+        if self.path.is_symlink() or not self.path.is_dir():
+            return not self.path.is_symlink() and not self.path.exists()
+        return all(path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir()) for path in self._entries())
 
     def _entries(self) -> list[Path]:
         """Paths in a folder besides the file of a lock."""

@@ -28,7 +28,7 @@ from longspan.results.scores import Scores
 from longspan.tasks.base.task import Prepared, Recipe, Run
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
-from longspan.training.callbacks import ReturnFreedMemory, StopOnSignal, TokensPerSecond
+from longspan.training.callbacks import ReturnFreedMemory, SaveByAge, StopOnSignal, TokensPerSecond
 from longspan.training.deadline import Deadline, check_limits
 from longspan.training.stopping import EarlyStopping
 from longspan.verbs import report_contents, unlabelled
@@ -65,9 +65,10 @@ def train(
             means the recipe of that run.
         overrides: Strings such as "training.learning_rate=3e-4"; see `longspan.recipes.load`.
         run: The run folder; by default runs/RECIPE, or `recipe` if that is the folder of a run to continue.
-        resume: Continue from the last checkpoint in `run`, with the same result as an uninterrupted run. The recipe may
-            have more epochs or steps than before, even if the run is finished. The learning rate then follows the
-            schedule over the new number of steps, and the patience of early stopping is reset.
+        resume: Continue from the last checkpoint in `run`, with the same result as an uninterrupted run, or start
+            where there is none yet. The recipe may have more epochs or steps than before, even if the run is finished.
+            The learning rate then follows the schedule over the new number of steps, and the patience of early stopping
+            is reset.
         overwrite: Replace a `run` that exists.
         finish: Make a complete run of the last checkpoint in `run`, without further training steps. With
             `load_best_model_at_end` the model where training was stopped is scored, too, and the best so far is kept.
@@ -80,7 +81,7 @@ def train(
 
     Raises:
         UserError: when `run` exists and not exactly one of `resume`, `overwrite` and `finish` is set. Also when there
-            is nothing to resume or to finish, or when recipe or data are invalid.
+            is nothing to finish, or when recipe or data are invalid.
         Interrupted: after ctrl-C or SIGTERM, when a checkpoint was saved.
     """
     with imports.allow(*allow_imports), hidden_bars(all_of_them=not progress):
@@ -164,7 +165,8 @@ def _learn(
     bar = _add_callbacks(trainer, recipe.task.scores, progress)
     patience = recipe.options.early_stopping_patience
     early = EarlyStopping(patience) if patience else None
-    for callback in (early, deadline):
+    hours = recipe.options.save_hours
+    for callback in (early, deadline, SaveByAge(hours) if hours else None):
         if callback:
             trainer.add_callback(callback)
     with StopOnSignal() as stop:

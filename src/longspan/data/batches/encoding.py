@@ -24,6 +24,9 @@ LENGTHS = ("length", "second_length")
 _SLOW_ROWS = 1000
 """Number of rows from which starting processes pays off."""
 
+_ROWS, _MOST_ROWS, _BYTES = 128, 1024, 1 << 20
+"""Examples encoded at a time: more than `_ROWS` only if they have few bytes."""
+
 
 def encoded(
     dataset: Dataset, processor: Processor, data: Any, description: str, *, keep: Mapping[str, Carried] | None = None
@@ -78,7 +81,11 @@ def encoded(
 
     kept = {name: [column.column, repr(features[name]), column.facts] for name, column in carried.items()}
     facts = [processor.fingerprint(), processor.facts(data), kept, file_facts(dataset, processor, data)]
-    return mapped_once(dataset, examples, Features(features), facts, description, slow=processor.slow)
+    # Files, which may be long, are not in the table.
+    files = any(isinstance(column, File) for column in processor.columns(data))
+    mean = dataset.data.nbytes // max(1, dataset.data.num_rows)
+    rows = _ROWS if files else min(_MOST_ROWS, max(_ROWS, _BYTES // max(1, mean)))
+    return mapped_once(dataset, examples, Features(features), facts, description, rows, slow=processor.slow)
 
 
 def file_facts(dataset: Dataset, processor: Processor, data: Any) -> str:
@@ -100,7 +107,7 @@ def mapped_once(
     features: Features,
     facts: list[Any],
     description: str,
-    batch_size: int = 128,
+    batch_size: int = _ROWS,
     *,
     slow: bool = False,
     with_indices: bool = False,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow.compute as pc
 import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -23,7 +24,7 @@ from longspan.errors import UserError
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.models.word_vectors import load_word_vectors
 
-_ROWS, _COUNTED = 100, 1_000_000
+_ROWS, _COUNTED = 1000, 1_000_000
 """Documents counted at a time, and number of tokens that are enough."""
 
 
@@ -99,9 +100,9 @@ class TextProcessor(Processor):
 
     def with_familiarity(self, training: Dataset, validation: Dataset) -> "TextProcessor":
         counts = np.zeros(len(self.tokenizer), np.int64)
-        for batch in training.select_columns(list(self.streams)).with_format("numpy").iter(_ROWS):
-            for rows in batch.values():
-                counts += np.bincount(np.concatenate([np.zeros(0, np.int64), *rows]), minlength=len(counts))
+        for batch in training.select_columns(list(self.streams)).with_format("arrow").iter(_ROWS):
+            for column in batch.columns:
+                counts += np.bincount(pc.list_flatten(column).to_numpy(), minlength=len(counts))
         if not counts.any():
             return self
         sampled, held_out = (self._sampled(split) for split in (training, validation))

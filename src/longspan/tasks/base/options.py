@@ -62,6 +62,12 @@ class TrainingOptions(Options):
         "split; keeps N + 1 checkpoints on disk; 0 for no mean",
         Range(0),
     )
+    save_hours: float = option(
+        0.0,
+        "hours after which a checkpoint is saved if none was, besides those of save_strategy; save_total_limit bounds "
+        "how many are kept; 0 for none",
+        Range(0, below=math.inf),
+    )
     max_minutes: float = option(
         0.0,
         "deadline: minutes from reading the data to the end of the run, final scores and report included; "

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from longspan.data.batches.streams import Stream, pad
+from longspan.data.text.long_documents import token_arrays
 from longspan.training.lengths import scoring_batches
 
 _BATCH_TOKENS = 65_536
@@ -24,7 +25,7 @@ _TOKENS = {"input_ids": Stream(mask="attention_mask")}
 
 def batches(documents: Dataset, what: str) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
     """Yield rows, token ids (b, t) and masks (b, t) of all documents; a progress bar says `what` is done."""
-    rows = documents.with_format("numpy")["input_ids"][:]
+    rows = token_arrays(documents)
     for batch in tqdm(list(scoring_batches(documents["length"][:], len(rows), _BATCH_TOKENS)), desc=what, leave=False):
         padded = pad([{"input_ids": rows[row]} for row in batch], _TOKENS)
         yield batch, padded["input_ids"], padded["attention_mask"].bool()

@@ -175,10 +175,10 @@ def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
     from longspan import train
     from longspan.verbs import compare, fitting
 
-    def train_here(wanted: Any, run_dir: Path) -> None:
+    def train_here(wanted: Any, run_dir: Path, launcher: Any) -> None:
         train(wanted, run=run_dir, progress=False)
 
-    def fit_here(name: str, wanted: Any, folder: Path) -> None:
+    def fit_here(name: str, wanted: Any, folder: Path, launcher: Any) -> None:
         folder.mkdir()
         (folder / "recipe.toml").write_text(wanted.to_toml(), encoding="utf-8")
         fitting.fit(wanted, name, folder)

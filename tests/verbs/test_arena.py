@@ -22,7 +22,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Train in this process, and collect where."""
     places: list[str] = []
 
-    def here(wanted: Recipe, run_dir: Path) -> str | None:
+    def here(wanted: Recipe, run_dir: Path, launcher: Any = None) -> str | None:
         places.append("/".join(run_dir.parts[-3:]))
         try:
             train(wanted, run=run_dir)
@@ -99,7 +99,9 @@ def test_failed_runs_are_told_and_the_others_stay(
 ) -> None:
     here = compare._train
     monkeypatch.setattr(
-        compare, "_train", lambda wanted, place: "no memory." if "messages" in place.name else here(wanted, place)
+        compare,
+        "_train",
+        lambda wanted, place, launcher: "no memory." if "messages" in place.name else here(wanted, place, launcher),
     )
     result = arena(["messages"], ["listops"], SMALL, small, minutes=1)
     assert [run.score is None for run in result.runs] == [True, False, True, False]
@@ -111,7 +113,7 @@ def test_failed_runs_are_told_and_the_others_stay(
 
 
 def test_no_run_that_succeeded_is_an_error(monkeypatch: pytest.MonkeyPatch, small: Path) -> None:
-    monkeypatch.setattr(compare, "_train", lambda wanted, place: "no memory.")
+    monkeypatch.setattr(compare, "_train", lambda *_: "no memory.")
     with pytest.raises(UserError, match=r"none of the 2 runs succeeded; the first: listops, messages, scratch, failed"):
         arena(["messages"], ["listops"], SMALL, small, minutes=1, pretrain=False)
 

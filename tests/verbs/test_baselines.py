@@ -15,7 +15,7 @@ from longspan.results import ComparedBaseline, Comparison, MixerSummary, Spread
 from longspan.tasks.base.classes import ClassificationScores
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.verbs import compare as module
-from longspan.verbs import fitting
+from longspan.verbs import fitting, jobs
 
 
 def scores_of(accuracy):
@@ -24,7 +24,7 @@ def scores_of(accuracy):
     )
 
 
-def trained(wanted, run_dir):
+def trained(wanted, run_dir, launcher):
     run_dir.mkdir()
     (run_dir / "recipe.toml").write_text(wanted.to_toml())
     costs = {"tokens_per_second": 10.0, "peak_memory_bytes": 2**20, "parameters": 10, "steps": 7, "seconds": 1.0}
@@ -41,7 +41,7 @@ def here(monkeypatch):
         calls.append(arguments[1])
         return None if fitting.main(arguments) == 0 else "it failed."
 
-    monkeypatch.setattr(module.fitting, "run_module", run)
+    monkeypatch.setattr(jobs, "run_module", run)
     monkeypatch.setattr(module, "_train", trained)
     return calls
 
@@ -158,7 +158,7 @@ def test_models_that_are_not_there(here, animals, tmp_path, capsys, name, messag
 
 
 def test_baselines_alone_that_all_fail(here, animals, tmp_path, monkeypatch):
-    monkeypatch.setattr(module.fitting, "run_module", lambda *_: "the machine ran out of memory.")
+    monkeypatch.setattr(jobs, "run_module", lambda *_: "the machine ran out of memory.")
     with pytest.raises(UserError, match=r"none of the 1 runs succeeded; the first ended with: the machine ran out"):
         compare("classify", overrides=[f"data.path={animals}"], run=tmp_path, baselines=["nb"])
 
@@ -173,7 +173,7 @@ def test_fitting_replaces_no_results(animals, tmp_path, capsys):
 
 
 def test_one_that_fails_does_not_lose_the_others(here, animals, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(module.fitting, "run_module", lambda *_: "the machine ran out of memory.")
+    monkeypatch.setattr(jobs, "run_module", lambda *_: "the machine ran out of memory.")
     result = compare("classify", ["additive"], 1, [f"data.path={animals}"], tmp_path, baselines=["nb"])
     assert [sorted(row) for row in result.to_dict()["baselines"]] == [["baseline", "does", "error", "folder"]]
     told = comparison_summary(result)

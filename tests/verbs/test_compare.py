@@ -16,10 +16,11 @@ from longspan.tasks.base.classes import ClassificationScores
 from longspan.verbs import compare as module
 from longspan.verbs import preparing
 
+NAMED = ("additive", "softmax")
 ACCURACY = {("additive", 0): 0.8, ("additive", 1): 0.9, ("softmax", 0): 0.7, ("softmax", 1): 0.7}
 
 
-def finished(wanted, run_dir):
+def finished(wanted, run_dir, launcher=None):
     """Write the files of a finished run."""
     name, seed = run_dir.name.rsplit("-", 1)
     if (name, int(seed)) not in ACCURACY:
@@ -49,7 +50,7 @@ def trained(monkeypatch):
     """Replace the training process; collect what was asked of it."""
     calls = []
 
-    def train(wanted, run_dir):
+    def train(wanted, run_dir, launcher):
         calls.append(run_dir.name)
         return finished(wanted, run_dir)
 
@@ -225,6 +226,13 @@ def test_all_runs_read_the_same_sample(trained, tmp_path, monkeypatch):
     assert [recipes.load(str(tmp_path / "c" / one / "recipe.toml")).data.sample for one in folders] == [0.5] * 3
 
 
+def test_runs_side_by_side_are_in_the_same_order_and_have_more_time(trained, tmp_path, capsys):
+    result = compare("quickstart", ["additive", "softmax"], 2, [], tmp_path / "cmp", minutes=8, jobs=2)
+    assert [(run.mixer, run.seed) for run in result.runs] == [(mixer, seed) for seed in (0, 1) for mixer in NAMED]
+    assert "each of 4 trainings has 4 min" in capsys.readouterr().err
+    assert json.loads((tmp_path / "cmp" / "budget.json").read_text())["trainings"] == 2
+
+
 def test_no_run_succeeds(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "_train", lambda *_: "no.")
     with pytest.raises(UserError, match=r"none of the 1 runs succeeded; the first ended with: no\."):
@@ -240,7 +248,7 @@ def test_mixers_whose_networks_change_nothing(monkeypatch, tmp_path):
         name: np.stack([row, np.ones(20)], -1) for name, row in zip(NAMES, (right, 0 * right, right), strict=True)
     }
 
-    def train(wanted, run_dir):
+    def train(wanted, run_dir, launcher):
         finished(wanted, run_dir)
         path = run_dir / "metrics.json"
         parts = compare_parts("accuracy", True, examples, lambda sums: sums[..., 0] / sums[..., 1]).to_dict()
@@ -262,7 +270,7 @@ def test_mixers_whose_networks_change_nothing(monkeypatch, tmp_path):
 
 
 def test_damaged_parts_are_an_error_of_the_run(monkeypatch, tmp_path):
-    def train(wanted, run_dir):
+    def train(wanted, run_dir, launcher):
         finished(wanted, run_dir)
         if run_dir.name.startswith("softmax"):
             path = run_dir / "metrics.json"

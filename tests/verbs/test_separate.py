@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from longspan.verbs import fitting
+from longspan.verbs import jobs
 
 DIES = """
 import os, signal, sys
@@ -42,10 +42,10 @@ def test_the_reason_is_that_of_the_end(
     (tmp_path / "dies.py").write_text(DIES, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONUTF8", "1")
-    assert fitting.run_module("dies", what) == told
+    assert jobs.run_module("dies", what) == told
     assert "Grüße" in capsys.readouterr().err
 
 
 def test_what_says_nothing_has_a_code() -> None:
-    assert fitting.reason(3, "") == "the process ended with code 3"
-    assert fitting.reason(-64, "x") == "the process was killed by signal 64 (SIGRTMAX)."
+    assert jobs.reason(3, "") == "the process ended with code 3"
+    assert jobs.reason(-64, "x") == "the process was killed by signal 64 (SIGRTMAX)."

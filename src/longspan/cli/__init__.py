@@ -307,6 +307,10 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     verb.add_argument("--seeds", metavar="N", type=int, default=3, help="runs of each mixer (default: 3)")
     told = "minutes that all trainings share, each its part as a deadline, instead of epochs"
     verb.add_argument("--minutes", metavar="N", type=float, default=0.0, help=told)
+    told = "runs at once, which share the cores; what they print goes to files (default: %(default)s)"
+    verb.add_argument("--jobs", metavar="N", type=int, default=1, help=told)
+    told = "command of a scheduler that gets a script for each run, such as 'sbatch --requeue'; their ends are awaited"
+    verb.add_argument("--submit", metavar="COMMAND", default="", help=told)
 
     verb = add("check", _check, "check models of transformers: padding, causality, caches and more")
     verb.add_argument(
@@ -584,7 +588,7 @@ def _compare(args: argparse.Namespace, out: TextIO) -> None:
     mixers, baselines = (
         [name.strip() for name in names.split(",") if name.strip()] for names in (args.mixers, args.baselines)
     )
-    options = {"baselines": baselines, "minutes": args.minutes}
+    options = {"baselines": baselines, **{name: getattr(args, name) for name in ("minutes", "jobs", "submit")}}
     result = compare(args.recipe, mixers, args.seeds, args.overrides, args.run, **options)
     emit(args, out, result.to_dict(), wrapped(comparison_summary(result), width(out)))
     errors = [run.error for run in (*result.runs, *result.baselines)]

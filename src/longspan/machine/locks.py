@@ -10,6 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from longspan.errors import UserError
+from longspan.machine.printing import note
 
 FILE = ".lock"
 """Name of the file in the folder that is locked. The system frees it when the process ends, however it ends."""
@@ -47,6 +48,20 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
         # While it is locked: whoever opened it before finds out that it is gone, and makes a new one.
         path.unlink(missing_ok=True)
         lock.release()
+
+
+def wait_until_free(folder: Path, what: str) -> None:
+    """Return once no other process holds a folder; a note says who does."""
+    waits = False
+    while folder.is_dir():
+        try:
+            with lock_folder(folder, what):
+                return
+        except UserError:
+            if not waits:
+                note(f"{folder}: waits for another process that is at work there{_holder(folder / FILE)}")
+            waits = True
+            time.sleep(1)
 
 
 def _sign(path: Path) -> None:

@@ -4,11 +4,12 @@ Baselines are fitted to the same splits, also in a process of their own, with mi
 """
 
 import dataclasses
+import functools
 import json
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from longspan.results.scores import Scores
 from longspan.tasks.base.task import Baseline, Recipe, Task
 from longspan.training.deadline import check_limits
 from longspan.verbs import fitting, report_contents
+from longspan.verbs.jobs import Launcher
 from longspan.verbs.preparing import bytes_to_sample, prepare_run
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
@@ -54,10 +56,12 @@ def compare(
     data: Any = None,
     baselines: Sequence[str] = (),
     minutes: float = 0.0,
+    jobs: int = 1,
+    submit: str = "",
     allow_imports: Iterable[str] = (),
     **settings: Any,
 ) -> Comparison:
-    """Train each mixer with seeds 0 to `seeds - 1`, one process after another, and summarise the runs.
+    """Train each mixer with seeds 0 to `seeds - 1`, each in a process of its own, and summarise the runs.
 
     Each run has its own process, so that its peak memory can be measured. Finished runs are kept and unfinished ones
     continue from their checkpoint, so that calling this again completes what was interrupted.
@@ -77,6 +81,10 @@ def compare(
             a number of epochs or steps. Only `training.num_train_epochs` among `overrides` still is a limit. Baselines
             that are not trained, and starting processes, come on top. With more mixers or seeds than before, each new
             one has the share of the others. 0 is no deadline.
+        jobs: Processes at once, each with its share of the cores; what they print goes to RUN.log. Each training then
+            has so many times more of the minutes. Peak memory is that of each; all must fit together.
+        submit: Command of a scheduler, such as "sbatch --requeue", which gets the path of a script for each run: see
+            `longspan.verbs.jobs.Launcher`. Each training has all minutes.
         allow_imports: Packages or modules that dotted paths may import.
         settings: Keys of the recipe by their names, as for `longspan.train`.
 
@@ -93,7 +101,10 @@ def compare(
             raise UserError(f"expected {what} to be several names, got the text {names!r}; write [{names!r}].")
     with imports.allow(*allow_imports):
         changed = Changes(overrides, settings, data)
-        result = compared(str(recipe), _once(mixers), _once(baselines), seeds, changed, run, minutes, shared=True)
+        launcher = Launcher(jobs, submit)
+        result = compared(
+            str(recipe), _once(mixers), _once(baselines), seeds, changed, run, minutes, shared=True, launcher=launcher
+        )
     errors = [one.error for one in result.runs or result.baselines]
     if None not in errors:
         raise UserError(f"none of the {len(errors)} runs succeeded; the first ended with: {errors[0]}")
@@ -135,6 +146,7 @@ def compared(
     minutes: float,
     *,
     shared: bool = False,
+    launcher: Launcher | None = None,
 ) -> Comparison:
     """Do what `compare` does, and return the result also if no run succeeded.
 
@@ -148,7 +160,8 @@ def compared(
     kinds = {name: fitting.find(task, name) for name in others}
     trainings = len(names) * seeds + sum(kind.trains for kind in kinds.values())
     folder = Path(run or Path("runs", f"compare-{name}"))
-    budget = _Budget.of(folder, minutes, max(1, trainings), shared)
+    launcher = launcher or Launcher()
+    budget = _Budget.of(folder, minutes, max(1, trainings), shared, launcher)
     base, overrides, plan = planned(recipe, names, seeds, changes, budget.minutes_each())
     base.require_data()
     base.task.check_packages()
@@ -158,7 +171,7 @@ def compared(
             budget = dataclasses.replace(budget, sample=_sample([one for *_, one in plan]))
         base, *recipes_of = (_reading(one, budget.sample or 0.0) for one in (base, *(one for *_, one in plan)))
         plan = [(name, seed, one) for (name, seed, _), one in zip(plan, recipes_of, strict=True)]
-        return _compared_in(folder, recipe, base, plan, kinds, overrides, budget)
+        return _compared_in(folder, recipe, base, plan, kinds, overrides, budget, launcher)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +180,7 @@ class _Budget:
 
     Attributes:
         minutes: Minutes of all trainings, or of each.
-        trainings: Number of trainings that share them, or 1.
+        trainings: Number of trainings that share them, one after the other, or 1.
         sample: Share of the rows that all read; 0 for all rows, None before it is known.
     """
 
@@ -176,15 +189,16 @@ class _Budget:
     sample: float | None = None
 
     @classmethod
-    def of(cls, folder: Path, minutes: float, trainings: int, shared: bool) -> "_Budget":
+    def of(cls, folder: Path, minutes: float, trainings: int, shared: bool, launcher: Launcher) -> "_Budget":
         """Budget of the comparison in a folder, or a new one where it had other minutes."""
-        wanted = cls(minutes, trainings if shared else 1)
+        turns = 1 if launcher.submit else -(-trainings // launcher.jobs)
+        wanted = cls(minutes, turns if shared else 1)
         before = cls.load(folder)
         found = wanted if before is None or before.minutes != minutes else before
         if shared and minutes:
             told = f"each of {trainings} trainings has {duration(60 * found.minutes_each())}"
             if found.trainings != wanted.trainings:
-                total = duration(60 * found.minutes_each() * trainings)
+                total = duration(60 * found.minutes_each() * turns)
                 told += f", as in {str(folder)!r} before, so that all take {total} instead of {minutes:g} min"
             note(told)
         return found
@@ -253,6 +267,7 @@ def _compared_in(
     kinds: Mapping[str, Baseline],
     overrides: Sequence[str],
     budget: _Budget,
+    launcher: Launcher,
 ) -> Comparison:
     """Fit the baselines `kinds` and train the runs of `plan` in a folder that nobody else writes to."""
     kind, total = base.task.scores, len(kinds) + len(plan)
@@ -264,16 +279,25 @@ def _compared_in(
         run_dir = folder / f"{name}-{seed}"
         _check_settings(run_dir, wanted)
     budget.write(folder)
-    counted = []
-    for number, (name, does) in enumerate(((name, found.summary()) for name, found in kinds.items()), 1):
-        made = ComparedBaseline(name, does, str(places[name]))
-        counted.append(_fitted(made, needs[name], f"[{number}/{total}]", kind))
-    runs = []
-    for number, (name, seed, wanted) in enumerate(plan, 1 + len(kinds)):
+
+    def fitted(number: int, name: str) -> ComparedBaseline:
+        made = ComparedBaseline(name, kinds[name].summary(), str(places[name]))
+        return _fitted(made, needs[name], f"[{number}/{total}]", kind, launcher)
+
+    def trained(number: int, name: str, seed: int, wanted: Recipe) -> ComparedRun:
         run_dir = folder / f"{name}-{seed}"
+        # Of a comparison that was killed, one may be saving its checkpoint.
+        locks.wait_until_free(run_dir, "a training run")
         done = _is_finished(run_dir, f"[{number}/{total}]")
-        error = None if done else _train(wanted, run_dir)
-        runs.append(_outcome(ComparedRun(name, seed, str(run_dir), error), kind))
+        error = None if done else _train(wanted, run_dir, launcher)
+        return _outcome(ComparedRun(name, seed, str(run_dir), error), kind)
+
+    works: list[Callable[[], ComparedBaseline | ComparedRun]] = [
+        functools.partial(fitted, number, name) for number, name in enumerate(kinds, 1)
+    ]
+    works += [functools.partial(trained, number, *each) for number, each in enumerate(plan, 1 + len(kinds))]
+    results = launcher.run_all(works)
+    counted, runs = results[: len(kinds)], results[len(kinds) :]
     names = dict.fromkeys(name for name, *_ in plan)
     summary = [found for name in names if (found := _summary(name, runs))]
     result = Comparison(recipe, base.task.name, kind, list(overrides), str(folder), runs, summary, counted)
@@ -335,10 +359,12 @@ def _is_finished(run_dir: Path, place: str) -> bool:
     return done
 
 
-def _fitted(baseline: ComparedBaseline, wanted: Recipe, place: str, kind: type[Scores]) -> ComparedBaseline:
+def _fitted(
+    baseline: ComparedBaseline, wanted: Recipe, place: str, kind: type[Scores], launcher: Launcher
+) -> ComparedBaseline:
     """Return the baseline with its scores, or its error, fitting it unless it was."""
     folder = Path(baseline.folder)
-    error = None if _is_finished(folder, place) else _fit(baseline.baseline, wanted, folder)
+    error = None if _is_finished(folder, place) else _fit(baseline.baseline, wanted, folder, launcher)
     try:
         if error is None:
             metrics, scores = _metrics(folder, kind)
@@ -350,21 +376,20 @@ def _fitted(baseline: ComparedBaseline, wanted: Recipe, place: str, kind: type[S
     return dataclasses.replace(baseline, scores=scores, **costs)
 
 
-def _fit(name: str, wanted: Recipe, folder: Path) -> str | None:
+def _fit(name: str, wanted: Recipe, folder: Path, launcher: Launcher) -> str | None:
     """Fit a baseline in a separate process; return None, or the error that ended it."""
     folder_in(folder.parent, folder.name)
     file = folder / "recipe.toml"
     write_text(file, wanted.to_toml())
-    return fitting.run_module("longspan.verbs.fitting", str(file), name, *imports.consent_flags())
+    return launcher.run(folder, "longspan.verbs.fitting", str(file), name, *imports.consent_flags())
 
 
-def _train(wanted: Recipe, run_dir: Path) -> str | None:
+def _train(wanted: Recipe, run_dir: Path, launcher: Launcher) -> str | None:
     """Train in a separate process; return None, or the error that ended it."""
     file = run_dir.with_name(f"{run_dir.name}.toml")
     write_text(file, wanted.to_toml())
-    resume = ["--resume"] if (run_dir / "recipe.toml").exists() else []
-    flags = ["--run", str(run_dir), "--json", *imports.consent_flags(), *resume]
-    return fitting.run_module("longspan", "train", str(file), *flags)
+    flags = ["--run", str(run_dir), "--json", *imports.consent_flags()]
+    return launcher.run(run_dir, "longspan", "train", str(file), *flags, resume=["--resume"])
 
 
 def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:

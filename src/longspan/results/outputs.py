@@ -94,12 +94,8 @@ def append_line(path: Path, line: str) -> int:
     """
     import fcntl
 
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    except OSError as error:
-        raise UserError(f"expected a file to append to at {str(path)!r}, got an error ({error.strerror}).") from None
     # Closing it ends the lock.
-    with os.fdopen(file, "rb+", buffering=0) as opened:
+    with open_to_append(path) as opened:
         fcntl.flock(opened, fcntl.LOCK_EX)
         size = opened.seek(0, os.SEEK_END)
         content = f"{line}\n".encode()
@@ -108,6 +104,19 @@ def append_line(path: Path, line: str) -> int:
             raise UserError(f"no space left on the device for {str(path)!r}; free some.")
         opened.seek(0)
         return sum(part.count(b"\n") for part in iter(lambda: opened.read(1 << 20), b""))
+
+
+def open_to_append(path: Path) -> IO[bytes]:
+    """Open a file of which what is there stays, or a new one, to write at its end.
+
+    Raises:
+        UserError: It is a link or no file.
+    """
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        raise UserError(f"expected a file to append to at {str(path)!r}, got an error ({error.strerror}).") from None
+    return os.fdopen(file, "rb+", buffering=0)
 
 
 def write_new(path: Path, content: bytes) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from longspan.errors import UserError
 from longspan.machine.limits import cores
 from longspan.machine.printing import BARS, note, printable, shows_bars
-from longspan.results.outputs import write_text
+from longspan.results.outputs import open_to_append, write_text
 
 #: Pieces of what a process says last, in which the reason for its end is looked for; bytes of the end of a file.
 _KEPT, _TAIL = 50, 8192
@@ -119,8 +119,8 @@ class Launcher:
         log = folder.with_name(f"{folder.name}.log")
         # Where there are no affinities, libraries are told how many threads to start.
         environment = {**os.environ, "OMP_NUM_THREADS": str(len(share))}
-        with log.open("ab") as file:
-            began = file.tell()
+        with open_to_append(log) as file:
+            began = file.seek(0, os.SEEK_END)
             process = subprocess.Popen(
                 command, stdout=subprocess.DEVNULL, stderr=file, process_group=0, env=environment
             )

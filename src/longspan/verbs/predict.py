@@ -133,8 +133,10 @@ def rows_of_source(run: "Run", source: Any, data: Any, stdin: BinaryIO | None) -
     return _rows(source, partial(task.inputs_in_memory, run), partial(task.inputs_of, run), data, stdin)
 
 
-def predict_given(run: "Run", given: Any, **options: Any) -> Iterator[Prediction]:
-    """Yield what a model says about data in memory: as `predict`, but texts are never paths.
+def predict_given(
+    run: "Run", given: Any, *, min_probability: float | Mapping[str, float] = 0.0, **options: Any
+) -> Iterator[Prediction]:
+    """Predictions for data in memory, as of `predict`, but texts are never paths.
 
     Raises:
         UserError: The data cannot be used.
@@ -142,7 +144,8 @@ def predict_given(run: "Run", given: Any, **options: Any) -> Iterator[Prediction
     loaded = opened(run, options=options)
     assert not isinstance(loaded, Program)
     data = loaded.recipe.data
-    return _noting(loaded, loaded.task.predict(loaded, rows_in_memory(loaded, given, data)))
+    found = _noting(loaded, loaded.task.predict(loaded, rows_in_memory(loaded, given, data)))
+    return _sure(found, loaded.task.prediction, min_probability)
 
 
 def _paths(source: Any) -> list[Path | str] | None:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import threading
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,16 @@ class TrainedRun(TrainingResult[S]):
         """Recipe that it was trained with."""
         return self.loaded.recipe
 
-    def predict(self, data: Any, **options: Any) -> Predictions | PredictionStream:
+    def predict(
+        self, data: Any, *, min_probability: float | Mapping[str, float] = 0.0, **options: Any
+    ) -> Predictions | PredictionStream:
         """Predictions of the model for examples.
 
         Args:
             data: Data in memory: a list of texts or of dicts, a DataFrame, a `datasets.Dataset`, or a dict of columns.
                 Also an iterator of texts or dicts, of which a limited number is read ahead. Texts are never paths: for
                 files, see `longspan.predict`.
+            min_probability: Least probability of a label, or of each by its name; see `longspan.predict`.
             options: The task's prediction options, such as `beams` of translation.
 
         Returns:
@@ -70,7 +73,7 @@ class TrainedRun(TrainingResult[S]):
         Raises:
             UserError: The data cannot be used, or lack a column.
         """
-        found = predict.predict_given(self.loaded, data, **options)
+        found = predict.predict_given(self.loaded, data, min_probability=min_probability, **options)
         return Predictions(found, index_of(data)) if isinstance(data, Sized) else PredictionStream(found)
 
     def explain(self, given: Any, **options: Any) -> Explanation:

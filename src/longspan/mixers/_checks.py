@@ -114,6 +114,20 @@ def check_length(name: str, max_length: int | None, x: Tensor, mask: Tensor | No
         )
 
 
+def check_slices(mixer: str, able: bool, beside: tuple[object, ...]) -> None:
+    """Raise UserError for slices of rows that a mixer cannot read, or together with what they do not go with."""
+    if not able:
+        raise UserError(
+            f"{mixer} cannot read rows that are cut into slices over processes; choose another mixer, such as additive "
+            "or linear, or leave training.context_parallel out."
+        )
+    if any(each is not None for each in beside):
+        raise UserError(
+            f"{mixer} expected nothing besides slices of rows and their mask, got packed documents, a context, a "
+            "structure, counts or a state; leave it out, or do not cut rows."
+        )
+
+
 def check_streaming(name: str, able: bool, causal: bool) -> None:
     """Raise UserError unless a mixer is `able` to continue from a state, and of the causal form."""
     if not able:

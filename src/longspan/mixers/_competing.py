@@ -19,7 +19,7 @@ from longspan.ops.scan import accumulation_dtype
 class CompetingQueries(Mixer):
     """Positions compete for one query per head by a score; `mix_both_ways` and `mix_causally` say what for."""
 
-    capabilities = Capabilities(causal=True, streaming=True, counts=True, looks=True)
+    capabilities = Capabilities(causal=True, streaming=True, counts=True, looks=True, slices=True)
     NAME: ClassVar[str]
     KEY_BIAS: ClassVar[bool]
 

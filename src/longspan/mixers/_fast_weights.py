@@ -34,7 +34,7 @@ class FastWeights(Pairwise):
     What is read is normalised per head and gated: y_t = W_o concat_h(norm(o_t) ⊙ silu(W_g x_t)).
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, looks=True)
+    capabilities = Capabilities(causal=True, streaming=True, looks=True, slices=True)
     NAME: ClassVar[str]
     signed = True
 

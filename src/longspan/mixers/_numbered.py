@@ -8,6 +8,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from longspan.errors import UserError
+from longspan.ops import slices
 from longspan.ops.counts import present
 from longspan.ops.rotary import real_numbers
 
@@ -45,5 +46,7 @@ def continued(
     """
     if not isinstance(state, Numbered):
         return step(x, mask, state, None)
-    y, after = step(x, mask, state.state, real_numbers(x, mask, state.seen))
-    return y, Numbered(state.seen + (x.shape[1] if mask is None else present(mask).sum(1)), after)
+    count = x.shape[1] if mask is None else present(mask).sum(1)
+    seen = slices.seen_before(state.seen, count)
+    y, after = step(x, mask, state.state, real_numbers(x, mask, seen))
+    return y, Numbered(seen + count, after)

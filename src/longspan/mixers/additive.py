@@ -14,13 +14,22 @@ from longspan.mixers._forgetting import Forgetting, refuse_context
 from longspan.mixers._naive import faded
 from longspan.mixers.base import Capabilities, ContextState, Look, Mixer
 from longspan.mixers.looks import softmax_mean, time_constants, weights_at
+from longspan.ops import slices
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, position_softmax, project_heads
 from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width
 from longspan.ops.packing import document_starts
-from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean, window_softmax_mean
+from longspan.ops.pooling import (
+    PrefixMean,
+    empty_prefix,
+    extend,
+    mean_of_all,
+    prefix_softmax_mean,
+    slice_mean,
+    window_softmax_mean,
+)
 from longspan.ops.reads import JointReads, joint_reads, pool, score, transform
 
 INTERACTIONS = ("product", "add", "concat")
@@ -86,7 +95,7 @@ class Additive(Mixer):
             documents or forgetting; for forgetting with output="q".
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, counts=True, looks=True)
+    capabilities = Capabilities(causal=True, streaming=True, context=True, counts=True, looks=True, slices=True)
 
     def __init__(
         self,
@@ -151,6 +160,10 @@ class Additive(Mixer):
         return self._with_global_key(
             reads, self._global_key(reads, mask, joint_reads(context, *2 * [self.heads]), context_mask)
         )
+
+    @property
+    def takes_slices(self) -> bool:
+        return self.causal or not self.differs_by_position
 
     @property
     def takes_context(self) -> bool:
@@ -248,13 +261,15 @@ class Additive(Mixer):
         w_q, b_q = self._projection(self.query)
         w_k, b_k = self._projection(self.key)
         # A bias shifts all of a row's logits equally, so softmax ignores it.
-        alpha = position_softmax(score(reads, self._scored(self.query_score, w_q)), mask)
-        global_query = project_heads(pool(reads, alpha), w_q, b_q).flatten(1)
+        logits = score(reads, self._scored(self.query_score, w_q))
+        alpha = position_softmax(logits, mask)
+        global_query = mean_of_all(project_heads(pool(reads, alpha), w_q, b_q), logits, mask).flatten(1)
         # Of "concat", the scores of keys alone: those of the global query shift all logits equally, too.
         for_key = self.key_score.chunk(2 if self.interaction == "concat" else 1, 1)[-1]
         asked = global_query if self.interaction == "product" else None
-        beta = position_softmax(score(source, self._scored(for_key, w_k, asked)), there)
-        key_mean = project_heads(pool(source, beta), w_k, b_k).flatten(1)
+        logits = score(source, self._scored(for_key, w_k, asked))
+        beta = position_softmax(logits, there)
+        key_mean = mean_of_all(project_heads(pool(source, beta), w_k, b_k), logits, there).flatten(1)
         if self.interaction == "concat":
             return torch.cat((global_query, key_mean), 1)
         return global_query * key_mean if self.interaction == "product" else global_query + key_mean
@@ -283,7 +298,30 @@ class Additive(Mixer):
             output = functools.partial(linear, weight=weight, bias=bias)
         meet = functools.partial(self._meet, output)
         tensors = (query, key, value, mask, starts, self.forgetting(x, mask))
+        if slices.current() is not None:
+            return self._meet_in_slices(output, state, *tensors)
         return carried_through_blocks(meet, 1, state, *tensors) if self.causal else meet(state, *tensors)
+
+    def _meet_in_slices(
+        self,
+        output: Callable[[Tensor], Tensor],
+        state: AdditiveState,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        starts: Tensor | None,
+        rates: Tensor | None,
+    ) -> tuple[Tensor, AdditiveState]:
+        """Return the same in two rounds: what a slice adds to the global key depends on the global queries before."""
+        split, logits = self.split(query), self.logits(query, self.query_score)
+        before = slices.state_before(state.query, lambda: slice_mean(logits, split, mask=mask, rates=rates), extend)
+        asked, query_state = prefix_softmax_mean(split, logits, mask, before, starts, rates)
+        pooled, key_logits = self._pooled(asked, key)
+        before = slices.state_before(state.key, lambda: slice_mean(key_logits, pooled, mask=mask, rates=rates), extend)
+        read = functools.partial(self._read, output)
+        y, key_state = carried_through_blocks(read, 1, before, asked, query, key, value, mask, starts, rates)
+        return y, AdditiveState(query_state, key_state)
 
     def _meet(
         self,
@@ -302,11 +340,34 @@ class Additive(Mixer):
         else:
             pool = functools.partial(_window_mean, mask=mask, rates=rates)
         global_query, query_state = pool(self.split(query), self.logits(query, self.query_score), state=state.query)
-        met, key_logits = self._met(global_query.flatten(2), key)
+        global_key, key_state = pool(*self._pooled(global_query, key), state=state.key)
+        return self._handed(output, global_key, query, value), AdditiveState(query_state, key_state)
+
+    def _read(
+        self,
+        output: Callable[[Tensor], Tensor],
+        state: PrefixMean,
+        global_query: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        starts: Tensor | None,
+        rates: Tensor | None,
+    ) -> tuple[Tensor, PrefixMean]:
+        """Return the output for global queries (b, t, heads, e), and the state of the global key after the last."""
+        pooled, logits = self._pooled(global_query, key)
+        global_key, after = prefix_softmax_mean(pooled, logits, mask, state, starts, rates)
+        return self._handed(output, global_key, query, value), after
+
+    def _pooled(self, global_query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vectors of which global keys are means, and their scores."""
+        met, logits = self._met(global_query.flatten(2), key)
         pooled = self.split(met)
-        if self.interaction == "concat":
-            pooled = torch.cat((global_query, pooled), -1)
-        global_key, key_state = pool(pooled, key_logits, state=state.key)
+        return torch.cat((global_query, pooled), -1) if self.interaction == "concat" else pooled, logits
+
+    def _handed(self, output: Callable[[Tensor], Tensor], global_key: Tensor, query: Tensor, value: Tensor) -> Tensor:
+        """Return the output for global keys (b, t, heads, e)."""
         if self.interaction == "product":
             used = global_key.flatten(2) * value
         elif self.interaction == "add":
@@ -315,7 +376,7 @@ class Additive(Mixer):
             from_query, from_key = global_key.chunk(2, -1)
             used = torch.cat((from_query.flatten(2), from_key.flatten(2), value), -1)
         y = output(used)
-        return (y + query if self.adds_query else y), AdditiveState(query_state, key_state)
+        return y + query if self.adds_query else y
 
     def _met(self, asked: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return p_t, or with "concat" k_t alone, and its scores, from global queries and keys (b, t, dim)."""

@@ -37,6 +37,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
 from longspan.mixers import _checks
+from longspan.ops import slices
 from longspan.ops.attention import attended_mask
 from longspan.ops.execution import without_autocast
 from longspan.ops.packing import by_document, zero_padding
@@ -64,6 +65,7 @@ class Capabilities:
         counts: `mix` and `mix_context` take masks of counts (`longspan.ops.counts`); without it, counts scale the
             inputs.
         looks: it shows how it reads rows (`look`).
+        slices: rows may be slices of longer ones (`longspan.ops.slices`).
     """
 
     causal: bool = False
@@ -74,6 +76,7 @@ class Capabilities:
     structure: type | None = None
     counts: bool = False
     looks: bool = False
+    slices: bool = False
 
 
 class ContextState(NamedTuple):
@@ -192,6 +195,14 @@ class Mixer(nn.Module, ABC):
                 together with one of the others; ValueError when the tokens of a document are not contiguous.
         """
         _checks.check_rows(self._name, self.dim, x, mask)
+        if slices.current() is not None:
+            beside = (document_ids, context, structure, counts, state if self.halo else None)
+            _checks.check_slices(self._name, self.takes_slices, beside)
+            if not (x.shape[1] or self.halo):
+                # A position of padding stands for none, as other slices wait for this one.
+                mask = torch.zeros(x.shape[0], 1, dtype=torch.bool, device=x.device)
+                y = self(x.new_zeros(x.shape[0], 1, self.dim), mask, state=state)
+                return y[:, :0] if state is None else (y[0][:, :0], y[1])
         if structure is not None:
             _checks.check_structure(self._name, self.capabilities.structure, structure, context, state)
         if counts is not None or context_counts is not None:
@@ -204,7 +215,7 @@ class Mixer(nn.Module, ABC):
             return self._advance(x, mask, state, document_ids, context)
         _checks.check_documents(self._name, self.capabilities.packing, x, document_ids)
         self._check_context(x.shape[0], document_ids, context, context_mask)
-        if not x.shape[0] or not x.shape[1]:
+        if not x.shape[0] or not (x.shape[1] or slices.current()):
             return x
         x, mask = self._counted(zero_padding(x, mask), mask, counts)
         if structure is not None:
@@ -391,6 +402,16 @@ class Mixer(nn.Module, ABC):
         return None
 
     @property
+    def takes_slices(self) -> bool:
+        """Whether rows may be slices of longer ones, with the options that this mixer was built with."""
+        return self.capabilities.slices
+
+    @property
+    def halo(self) -> tuple[int, int] | None:
+        """Number of positions before a slice and after it that `mix` reads besides; None if it asks other slices."""
+        return None
+
+    @property
     def linear(self) -> bool:
         """Whether the cost grows linearly with the length."""
         return self.operations(2 * LONG) < 3 * self.operations(LONG)
@@ -492,8 +513,21 @@ class Mixer(nn.Module, ABC):
 
     def _mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         _checks.check_length(self._name, self.max_length, x, mask)
-        y = self.mix(x, mask)
+        if self.halo is not None and slices.current() is not None:
+            y = self._mix_with_halo(x, mask, *self.halo)
+        else:
+            y = self.mix(x, mask)
         return y if self.zeroes_padding else zero_padding(y, mask)
+
+    def _mix_with_halo(self, x: Tensor, mask: Tensor | None, left: int, right: int) -> Tensor:
+        # Beyond the ends of the row there is padding.
+        real = torch.ones_like(x[..., :1]) if mask is None else mask.unsqueeze(-1).to(x.dtype)
+        marked = torch.cat((x, real), 2)
+        before, after = slices.halo(marked, left, right)
+        seen = torch.cat((before, marked, after), 1)
+        if not seen.shape[1]:
+            return x
+        return self.mix(seen[..., :-1], seen[..., -1] > 0)[:, left : left + x.shape[1]]
 
     def _advance(
         self, x: Tensor, mask: Tensor | None, state: State, document_ids: Tensor | None, context: Tensor | None

@@ -11,6 +11,7 @@ from longspan.mixers._forgetting import Forgetting, refuse_context
 from longspan.mixers._naive import attend, faded
 from longspan.mixers.base import Capabilities, ContextState, Look
 from longspan.mixers.looks import Pairwise, time_constants
+from longspan.ops import slices
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.attention import attention, attention_weights
 from longspan.ops.blocks import carried_through_blocks
@@ -18,7 +19,15 @@ from longspan.ops.chunks import in_chunks, whole
 from longspan.ops.competition import position_softmax
 from longspan.ops.execution import exporting
 from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
-from longspan.ops.pooling import PrefixMean, empty_prefix, masked_logits, prefix_softmax_mean
+from longspan.ops.pooling import (
+    PrefixMean,
+    empty_prefix,
+    extend,
+    masked_logits,
+    mean_of_all,
+    prefix_softmax_mean,
+    slice_slots,
+)
 from longspan.ops.reads import joint_reads, pool, score
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import exact_dtype, logaddexp, logcumsumexp
@@ -71,7 +80,9 @@ class BoundedMemory(Pairwise):
             or forgetting; for forgetting without causal=True.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True, looks=True)
+    capabilities = Capabilities(
+        causal=True, streaming=True, context=True, weights=True, counts=True, looks=True, slices=True
+    )
 
     def __init__(
         self,
@@ -168,6 +179,7 @@ class BoundedMemory(Pairwise):
             # n_t + Σ_{i<=t} f_i is an ordinary sum, of logits to which the same is added: weights are as they were.
             passed = rates.to(logits.dtype).cumsum(1)
             logits = logits + passed
+        state = slices.state_before(state, lambda: slice_slots(pairs, logits, passed), extend)
         before = state._replace(normaliser=state.normaliser.to(logits.dtype))
         with torch.autocast(x.device.type, enabled=False):
             wide = accumulation_dtype(query.dtype)
@@ -194,8 +206,9 @@ class BoundedMemory(Pairwise):
     def _gathered(self, source: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return φ (b, slots, m), and the means of a source's positions (b, slots, dim) by these weights."""
         reads = joint_reads(source, self.slots, self.slots)
-        weights = position_softmax(score(reads, weight_and_bias(self.gather)[0]), mask)
-        return weights, pool(reads, weights)
+        logits = score(reads, weight_and_bias(self.gather)[0])
+        weights = position_softmax(logits, mask)
+        return weights, mean_of_all(pool(reads, weights), logits, mask)
 
     def _attend(self, x: Tensor, memory: tuple[Tensor, Tensor]) -> Tensor:
         query = split_heads(self.query(x), self.heads)

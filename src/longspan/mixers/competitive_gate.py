@@ -9,11 +9,12 @@ from longspan.mixers._competing import CompetingQueries
 from longspan.mixers._naive import faded
 from longspan.mixers.base import Look
 from longspan.mixers.looks import time_constants
+from longspan.ops import slices
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, position_softmax, project_heads
 from longspan.ops.counts import present
-from longspan.ops.pooling import empty_prefix
+from longspan.ops.pooling import PrefixMean, empty_prefix, extend, mean_of_all, slice_mean
 from longspan.ops.reads import joint_reads, pool, score
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
@@ -72,9 +73,10 @@ class CompetitiveGate(CompetingQueries):
     def mix_both_ways(self, x: Tensor, mask: Tensor | None) -> Tensor:
         reads = joint_reads(x, self.heads, self.heads, self.heads)
         # Softmax ignores the scores' bias.
-        mean = pool(reads, position_softmax(score(reads, weight_and_bias(self.score)[0]), mask))
-        query = project_heads(mean, *weight_and_bias(self.query))
-        value = project_heads(mean, *weight_and_bias(self.value))
+        logits = score(reads, weight_and_bias(self.score)[0])
+        mean = pool(reads, position_softmax(logits, mask))
+        parts = [project_heads(mean, *weight_and_bias(each)) for each in (self.query, self.value)]
+        query, value = mean_of_all(torch.cat(parts, -1), logits, mask).chunk(2, -1)
         key_weight, key_bias = weight_and_bias(self.key)
         met = score(reads, against_keys(query, key_weight))
         if key_bias is not None:
@@ -96,8 +98,14 @@ class CompetitiveGate(CompetingQueries):
         self, x: Tensor, mask: Tensor | None, state: CompetitiveGateState, starts: Tensor | None
     ) -> tuple[Tensor, CompetitiveGateState]:
         heads = [self.split(projection(x)) for projection in (self.query, self.key, self.value)]
-        rates = self.forgetting(x, mask)
-        y, state = carried_through_blocks(_gate, 1, state, self.competing(x, mask), *heads, starts, rates)
+        rates, logits = self.forgetting(x, mask), self.competing(x, mask)
+        if slices.current() is not None:
+            before = PrefixMean(state.normaliser, torch.cat((state.query, state.value), -1))
+            normaliser, mean = slices.state_before(
+                before, lambda: slice_mean(logits, heads[0], heads[2], rates=rates), extend
+            )
+            state = CompetitiveGateState(normaliser, *mean.chunk(2, -1))
+        y, state = carried_through_blocks(_gate, 1, state, logits, *heads, starts, rates)
         return self.output(y), state
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:

@@ -9,11 +9,20 @@ from longspan.mixers._competing import CompetingQueries
 from longspan.mixers._naive import faded
 from longspan.mixers.base import Look
 from longspan.mixers.looks import time_constants, weights_at
+from longspan.ops import slices
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.competition import against_keys, position_softmax, project_heads
 from longspan.ops.counts import each_once
-from longspan.ops.pooling import PrefixMean, empty_prefix, prefix_softmax_mean
+from longspan.ops.pooling import (
+    PrefixMean,
+    empty_prefix,
+    extend,
+    mean_and_share,
+    mean_of_all,
+    prefix_softmax_mean,
+    slice_mean,
+)
 from longspan.ops.reads import joint_reads, pool, score
 from longspan.ops.scan import accumulation_dtype, lerp_scan, softmax_gates
 
@@ -72,10 +81,15 @@ class CompetitiveLookup(CompetingQueries):
     def mix_both_ways(self, x: Tensor, mask: Tensor | None) -> Tensor:
         reads = joint_reads(x, self.heads, self.heads, self.heads, self.heads)
         # Softmax ignores the biases of scores and keys.
-        shares = position_softmax(score(reads, weight_and_bias(self.score)[0]), mask)
+        logits = score(reads, weight_and_bias(self.score)[0])
+        shares = position_softmax(logits, mask)
         query = project_heads(pool(reads, shares), *weight_and_bias(self.query))
+        query, share = mean_and_share(query, logits, mask)
+        if share is not None:
+            shares = shares * share.unsqueeze(2)
         scores = score(reads, against_keys(query, weight_and_bias(self.key)[0]) / self.width**0.5)
         answer = project_heads(pool(reads, position_softmax(scores, mask)), *weight_and_bias(self.value))
+        answer = mean_of_all(answer, scores, mask)
         # Padding needs no separate pass: its shares are zero.
         own = each_once(shares, None if mask is None else mask.unsqueeze(1))
         return self.hand_out(own, answer, mask)
@@ -96,8 +110,14 @@ class CompetitiveLookup(CompetingQueries):
     ) -> tuple[Tensor, CompetitiveLookupState]:
         heads = [self.split(projection(x)) for projection in (self.query, self.key, self.value)]
         rates = self.forgetting(x, mask)
-        y, state = carried_through_blocks(_look_up, 1, state, self.competing(x, mask), *heads, mask, starts, rates)
-        return self.output(y), state
+        query, key, value = heads
+        logits = self.competing(x, mask)
+        before = slices.state_before(state.query, lambda: slice_mean(logits, query, rates=rates), extend)
+        met, after = carried_through_blocks(_ask, 1, before, logits, query, key, starts, rates)
+        asked, shares = met.chunk(2, 2)
+        answer = slices.state_before(state.answer, lambda: slice_mean(asked, value, mask=mask, rates=rates), extend)
+        y, answer = carried_through_blocks(_answer, 1, answer, asked, shares, value, mask, starts, rates)
+        return self.output(y), CompetitiveLookupState(after, answer)
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """ "shares": those of the competition; "lookup": what the query attends to."""
@@ -106,26 +126,33 @@ class CompetitiveLookup(CompetingQueries):
         return Look({"shares": shares, "lookup": lookup}, time_constants=time_constants(rates, mask))
 
 
-def _look_up(
-    state: CompetitiveLookupState,
+def _ask(
+    state: PrefixMean, logits: Tensor, query: Tensor, key: Tensor, starts: Tensor | None, rates: Tensor | None
+) -> tuple[Tensor, PrefixMean]:
+    """Return scores of keys and shares of positions (b, t, 2·h), from logits (b, t, h) and heads (b, t, h, e), and
+    the state of the query after.
+    """
+    # The weight of a position within its own prefix is its share, and the gate of the running query.
+    shares, normaliser = softmax_gates(logits, state.normaliser, starts, rates)
+    query, last = lerp_scan(query, shares, state.mean, starts)
+    met = query * key
+    met_logits = met.sum(-1, dtype=accumulation_dtype(met.dtype)) / key.shape[-1] ** 0.5
+    return torch.cat((met_logits, shares), 2), PrefixMean(normaliser, last)
+
+
+def _answer(
+    state: PrefixMean,
     logits: Tensor,
-    query: Tensor,
-    key: Tensor,
+    shares: Tensor,
     value: Tensor,
     mask: Tensor | None,
     starts: Tensor | None,
     rates: Tensor | None,
-) -> tuple[Tensor, CompetitiveLookupState]:
-    """Return shared-out answers (b, t, d), from logits (b, t, h) and heads (b, t, h, e), and the state after."""
-    # The weight of a position within its own prefix is its share, and the gate of the running query.
-    shares, normaliser = softmax_gates(logits, state.query.normaliser, starts, rates)
-    query, last = lerp_scan(query, shares, state.query.mean, starts)
-    met = query * key
-    met_logits = met.sum(-1, dtype=accumulation_dtype(met.dtype)) / key.shape[-1] ** 0.5
-    answer, answer_state = prefix_softmax_mean(value, met_logits, mask, state.answer, starts, rates)
+) -> tuple[Tensor, PrefixMean]:
+    """Return shared-out answers (b, t, d), from scores and shares (b, t, h), and the state of the answer after."""
+    answer, after = prefix_softmax_mean(value, logits, mask, state, starts, rates)
     own = each_once(shares, None if mask is None else mask.unsqueeze(2))
-    y = (own.to(answer.dtype).unsqueeze(-1) * answer).flatten(2)
-    return y, CompetitiveLookupState(PrefixMean(normaliser, last), answer_state)
+    return (own.to(answer.dtype).unsqueeze(-1) * answer).flatten(2), after
 
 
 def naive(mixer: CompetitiveLookup, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -42,7 +42,7 @@ class Convolution(Mixer):
         UserError: when `kernel_size` is below 1, or even without `causal`.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, looks=True)
+    capabilities = Capabilities(causal=True, streaming=True, looks=True, slices=True)
 
     def __init__(
         self, dim: int, *, causal: bool = False, kernel_size: int = 3, depthwise: bool = False, bias: bool = True
@@ -57,6 +57,10 @@ class Convolution(Mixer):
         self.depthwise = depthwise
         self.kernel = nn.Conv1d(dim, dim, kernel_size, groups=dim if depthwise else 1, bias=bias)
         self.before = kernel_size - 1 if causal else kernel_size // 2
+
+    @property
+    def halo(self) -> tuple[int, int]:
+        return self.before, 0 if self.causal else self.before
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         ahead = 0 if self.causal else self.before

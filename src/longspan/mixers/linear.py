@@ -11,16 +11,20 @@ from longspan.mixers._naive import faded, steps_to, turn
 from longspan.mixers._numbered import Numbered, check_rotary, continued, nothing_seen
 from longspan.mixers.base import Capabilities, ContextState, Look
 from longspan.mixers.looks import Pairwise, time_constants
+from longspan.ops import slices
+from longspan.ops.counts import present
 from longspan.ops.heads import head_width, merge_heads, split_heads, weighted
 from longspan.ops.linear import (
     CHUNK,
     LinearSums,
     causal_linear_attention,
     empty_sums,
+    extend,
     has_loops,
     linear_attention,
     linear_attention_weights,
     read_sums,
+    slice_sums,
     sum_up,
 )
 from longspan.ops.linear_sums.plain import TINY
@@ -67,7 +71,9 @@ class Linear(Pairwise):
             forgetting without causal=True; for rotary positions of heads of an odd width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True, looks=True)
+    capabilities = Capabilities(
+        causal=True, streaming=True, context=True, weights=True, counts=True, looks=True, slices=True
+    )
 
     def __init__(
         self,
@@ -93,7 +99,7 @@ class Linear(Pairwise):
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
         if self.causal:
             return self.advance(x, mask, self.init_state(x.shape[0], x.dtype, x.device))[0]
-        numbers = real_numbers(x, mask) if self.rotary else None
+        numbers = self._numbers(x, mask)
         query = split_heads(self.query(x), self.heads)
         y: Tensor = self.output(merge_heads(linear_attention(query, *self._sources(x), mask, numbers)))
         return y
@@ -106,7 +112,7 @@ class Linear(Pairwise):
             empty = self.empty_state(x.shape[0], x.dtype, x.device)
             return continued(partial(self._gather, values), x, mask, empty)[0]
         query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
-        return linear_attention(query, key, values, mask, real_numbers(x, mask) if self.rotary else None)
+        return linear_attention(query, key, values, mask, self._numbers(x, mask))
 
     @property
     def takes_context(self) -> bool:
@@ -153,6 +159,14 @@ class Linear(Pairwise):
     ) -> tuple[Tensor, LinearSums | Numbered]:
         return continued(self._continue, x, mask, state)
 
+    def _numbers(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
+        if not self.rotary:
+            return None
+        if slices.current() is None:
+            return real_numbers(x, mask)
+        count = x.shape[1] if mask is None else present(mask).sum(1)
+        return real_numbers(x, mask, slices.seen_before(x.new_zeros(x.shape[0], dtype=torch.long), count))
+
     def _continue(
         self, x: Tensor, mask: Tensor | None, sums: LinearSums, numbers: Tensor | None
     ) -> tuple[Tensor, LinearSums]:
@@ -165,6 +179,7 @@ class Linear(Pairwise):
         query, key = (split_heads(each(x), self.heads) for each in (self.query, self.key))
         rates = self.forgetting(x, mask)
         rates = None if rates is None else rates.transpose(1, 2)
+        sums = slices.state_before(sums, lambda: slice_sums(key, values, mask, rates, numbers), extend)
         return causal_linear_attention(query, key, values, mask, sums, rates, numbers)
 
     def _sources(self, source: Tensor) -> tuple[Tensor, Tensor]:

@@ -54,7 +54,7 @@ class Local(Pairwise):
             width.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, counts=True, looks=True)
+    capabilities = Capabilities(causal=True, streaming=True, counts=True, looks=True, slices=True)
 
     def __init__(
         self,
@@ -80,6 +80,10 @@ class Local(Pairwise):
         self.key = nn.Linear(dim, dim, bias=bias)
         self.value = nn.Linear(dim, dim, bias=bias)
         self.output = nn.Linear(dim, dim, bias=bias)
+
+    @property
+    def halo(self) -> tuple[int, int]:
+        return self.radius, 0 if self.causal else self.radius
 
     def gather_values(self, x: Tensor, mask: Tensor | None, values: Tensor) -> Tensor:
         query, key = self._projected(x, real_numbers(x, mask) if self.rotary else None)

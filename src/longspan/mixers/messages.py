@@ -11,6 +11,7 @@ from longspan.mixers._forgetting import Forgetting
 from longspan.mixers._naive import faded
 from longspan.mixers.base import Capabilities, ContextState, Look, Mixer, State
 from longspan.mixers.looks import time_constants, weights_at
+from longspan.ops import slices
 from longspan.ops.affine import weight_and_bias
 from longspan.ops.blocks import carried_through_blocks
 from longspan.ops.chunks import in_chunks, whole
@@ -18,7 +19,17 @@ from longspan.ops.competition import position_softmax
 from longspan.ops.counts import each_once, logits_of_one, present
 from longspan.ops.execution import exporting
 from longspan.ops.heads import weighted
-from longspan.ops.pooling import PrefixMean, empty_prefix, masked_logits, prefix_softmax_mean
+from longspan.ops.pooling import (
+    PrefixMean,
+    SliceMean,
+    empty_prefix,
+    end_logits,
+    extend,
+    masked_logits,
+    merge,
+    prefix_softmax_mean,
+    slice_slots,
+)
 from longspan.ops.reads import joint_reads, pool, score
 from longspan.ops.scan import FLOOR, accumulation_dtype
 from longspan.ops.scan.plain import logaddexp, logcumsumexp
@@ -75,7 +86,9 @@ class Messages(Mixer):
             causal=True.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, context=True, weights=True, counts=True, looks=True)
+    capabilities = Capabilities(
+        causal=True, streaming=True, context=True, weights=True, counts=True, looks=True, slices=True
+    )
 
     def __init__(
         self, dim: int, *, slots: int = 8, causal: bool = False, bias: bool = True, forget: str = "none"
@@ -99,7 +112,12 @@ class Messages(Mixer):
         reads = joint_reads(x, 2 * self.slots, self.slots)
         logits = score(reads, torch.cat((_matrix(self.gather), _matrix(self.hand_out))))
         gathering, handing = position_softmax(logits, mask).split(self.slots, 1)
-        return _handed(_alone(handing, mask), self.message(pool(reads, gathering)))
+        slots = self.message(pool(reads, gathering))
+        if slices.current() is not None:
+            gathered, handed = end_logits(logits.mT, mask, None)[1].split(self.slots, 1)
+            every, total = slices.state_of_all((PrefixMean(gathered, slots.to(gathered.dtype)), handed), _both)
+            slots, handing = every.mean.to(slots.dtype), handing * (handed - total).exp().unsqueeze(2)
+        return _handed(_alone(handing, mask), slots)
 
     def mix_context(self, x: Tensor, mask: Tensor | None, context: Tensor, context_mask: Tensor | None) -> Tensor:
         if self.causal:
@@ -169,6 +187,9 @@ class Messages(Mixer):
             # n_t + Σ_{i<=t} f_i is an ordinary sum, of logits to which the same is added: weights are as they were.
             passed = rates.to(logits.dtype).cumsum(1)
             logits = logits + torch.cat((passed, passed), 2)
+        state = slices.state_before(
+            state, lambda: _slice_slots(values, passed, *logits.split(self.slots, 2)), _after_slice
+        )
         before = torch.cat((state.gathered.normaliser, state.handed), 1)
         normalisers = logaddexp(logcumsumexp(logits), before.unsqueeze(1))
         gathering, handing = logits.split(self.slots, 2)
@@ -218,6 +239,27 @@ class Messages(Mixer):
         # Normalisers grow to the size of the logits, and near 1e4 float32 resolves only 1e-3.
         logits = logits.to(torch.float32 if logits.device.type == "mps" else torch.float64)
         return masked_logits(logits, mask)
+
+
+def _slice_slots(values: Tensor, passed: Tensor | None, gathering: Tensor, handing: Tensor) -> tuple[SliceMean, Tensor]:
+    """Return what a slice gathers, and the log-normaliser of what it hands out.
+
+    `passed` (b, t, slots) are running totals of rates, which logits contain.
+    """
+    gathered, handed = slice_slots(values, gathering, passed), handing.logsumexp(1)
+    if passed is not None:
+        handed = handed - passed[:, -1]
+    return gathered, handed.clamp_min(FLOOR).to(gathered.mean.dtype)
+
+
+def _both(one: tuple[PrefixMean, Tensor], other: tuple[PrefixMean, Tensor]) -> tuple[PrefixMean, Tensor]:
+    return merge(one[0], other[0]), logaddexp(one[1], other[1])
+
+
+def _after_slice(state: MessagesState, part: tuple[SliceMean, Tensor]) -> MessagesState:
+    gathered, handed = part
+    before = state.handed - gathered.passed.to(state.handed.dtype)
+    return MessagesState(extend(state.gathered, gathered), logaddexp(before, handed.to(before.dtype)))
 
 
 def _matrix(scores: nn.Module) -> Tensor:

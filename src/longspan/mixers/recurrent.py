@@ -11,6 +11,7 @@ from torch.nn.functional import linear, logsigmoid
 from longspan.errors import UserError, check_choice
 from longspan.mixers.base import Capabilities, Look, Mixer
 from longspan.mixers.looks import decay_weights, time_constants
+from longspan.ops import slices
 from longspan.ops.execution import by_hand, exporting, without_autocast
 from longspan.ops.packing import left_aligned, left_aligned_step, zero_padding
 from longspan.ops.pooling import accumulation_dtype
@@ -167,13 +168,28 @@ class SimpleRecurrentUnit(nn.Module):
         self.skipped = slice(first, first + width)
 
     def forward(
-        self, x: Float[Tensor, "b n d"], state: RecurrentState, mask: Bool[Tensor, "b n"] | None = None
+        self,
+        x: Float[Tensor, "b n d"],
+        state: RecurrentState,
+        mask: Bool[Tensor, "b n"] | None = None,
+        *,
+        backwards: bool = False,
     ) -> tuple[Tensor, RecurrentState]:
-        """Continue from `state`; masked positions do not change it, and have meaningless outputs."""
+        """Continue from `state`; masked positions do not change it, and have meaningless outputs.
+
+        Slices of rows come from the last to the first with `backwards`, which changes nothing within each.
+        """
         candidate, forget, highway = self._projected(x)
         # c_t = c_{t-1} + (1 - f) (x̃_t - c_{t-1}). σ(-z) is 1 - σ(z), and not zero where rounding makes σ(z) one.
         gates = zero_padding(torch.sigmoid(-forget), mask)
-        cells, last = lerp_scan(candidate.unsqueeze(2), gates.unsqueeze(2), state.cell.unsqueeze(1))
+        values, gates = candidate.unsqueeze(2), gates.unsqueeze(2)
+        before = slices.state_before(
+            state.cell.unsqueeze(1),
+            lambda: (lerp_scan(values, gates)[1], zero_padding(logsigmoid(forget), mask).sum(1, True)),
+            _after_slice,
+            backwards=backwards,
+        )
+        cells, last = lerp_scan(values, gates, before)
         skipped = x[..., self.skipped].to(candidate.dtype)
         y = torch.lerp(skipped, cells.squeeze(2).tanh(), highway.sigmoid())
         return y, state._replace(cell=last.squeeze(1))
@@ -189,6 +205,12 @@ class SimpleRecurrentUnit(nn.Module):
             return candidate, forget, highway
         forget_bias, highway_bias = self.gate_bias.to(forget.dtype).chunk(2)
         return candidate, forget + forget_bias, highway + highway_bias
+
+
+def _after_slice(cell: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
+    """Return the cell after a slice: what it leaves from nothing, and what its forget gates leave of the one before."""
+    last, kept = part
+    return last + kept.to(last.dtype).exp() * cell
 
 
 class Recurrent(Mixer):
@@ -222,7 +244,7 @@ class Recurrent(Mixer):
         UserError: when `cell` is unknown, or `dim` is odd without `causal`.
     """
 
-    capabilities = Capabilities(causal=True, streaming=True, looks=True)
+    capabilities = Capabilities(causal=True, streaming=True, looks=True, slices=True)
 
     def __init__(self, dim: int, *, cell: str = "lstm", causal: bool = False, bias: bool = True) -> None:
         super().__init__(dim, causal=causal)
@@ -237,6 +259,8 @@ class Recurrent(Mixer):
         self.reverse_reader = None if causal else self._build(dim, self.width, bias)
 
     def mix(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if slices.current() is not None:
+            return self._read_slice(x, mask)
         if mask is None:
             return self._read_aligned(x, torch.ones_like(x[..., 0], dtype=torch.bool))
         return left_aligned(self._read_aligned, x, mask)
@@ -252,8 +276,8 @@ class Recurrent(Mixer):
         return RecurrentState(nothing if self.cell == "sru" else zeros, nothing if self.cell == "gru" else zeros)
 
     def advance(self, x: Tensor, mask: Tensor | None, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        if mask is None:
-            y, state = self.reader(x, state)
+        if mask is None or slices.current() is not None:
+            y, state = self.reader(x, state, mask)
             return y, state
         return left_aligned_step(lambda real, there: self.reader(real, state, there), x, mask)
 
@@ -275,6 +299,19 @@ class Recurrent(Mixer):
         turned = torch.where(turned < 0, turned + t, turned).unsqueeze(-1)
         reverse = self.reverse_reader(x.gather(1, turned.expand_as(x)), state)[0]
         return torch.cat((y, reverse.gather(1, turned.expand_as(reverse))), -1)
+
+    def _read_slice(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Read slices of rows, whose padding stays where it is: it does not change what an SRU knows."""
+        state = self.empty_state(x.shape[0], x.dtype, x.device)
+        y: Tensor = self.reader(x, state, mask)[0]
+        if self.reverse_reader is None:
+            return y
+        turned = None if mask is None else mask.flip(1)
+        return torch.cat((y, self.reverse_reader(x.flip(1), state, turned, backwards=True)[0].flip(1)), -1)
+
+    @property
+    def takes_slices(self) -> bool:
+        return self.cell == "sru"
 
     def look_at(self, x: Tensor, mask: Tensor | None, at: Tensor | None) -> Look:
         """ "kept" of each unit: the product of its forget gates between each position and `at`."""

@@ -42,6 +42,13 @@ def chunk_decay(rates: Float[Tensor, "*b size"]) -> Decay:
     return Decay(within, since_start, until_end, end.squeeze(-1).to(rates.dtype))
 
 
+def left_at_end(rates: Float[Tensor, "b h t *e"]) -> tuple[Float[Tensor, "b h t *e"], Float[Tensor, "b h *e"]]:
+    """Return the share of each position's weight that is left at the last one, and the total of the rates."""
+    passed = rates.to(exact_dtype(rates.device)).cumsum(2)
+    end = passed[:, :, -1:]
+    return (passed - end).exp().to(rates.dtype), end.squeeze(2).to(rates.dtype)
+
+
 def _within(passed: Tensor, dtype: torch.dtype) -> Tensor:
     size = passed.shape[-1]
     later = torch.ones(size, size, dtype=torch.bool, device=passed.device).triu(1)

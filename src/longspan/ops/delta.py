@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from longspan.ops import slices
 from longspan.ops.fast_weights import fast_weights
 
 
@@ -28,7 +29,24 @@ def gated_delta_rule(
     head, in one pass over the positions, and memory for a matrix for every 64 positions until the backward pass; on
     other devices, 4·t·e·(32 + e) in chunks, or kernels of flash-linear-attention (`ops.fast_weights`).
     """
-    return fast_weights(query, key, value, strength, rates, state, backwards=backwards)
+    cut = slices.current()
+    if cut is None:
+        return fast_weights(query, key, value, strength, rates, state, backwards=backwards)
+    # Outputs and the last matrix are affine in the matrix before: their slopes are read as further values, which are
+    # zeros written over an identity.
+    b, h, e, v = state.shape
+    wide = torch.cat((value, value.new_zeros(*value.shape[:3], e)), 3)
+    slope = torch.eye(e, dtype=state.dtype, device=state.device).expand(b, h, e, e)
+    start = torch.cat((torch.zeros_like(state), slope), 3)
+    out, last = fast_weights(query, key, wide, strength, rates, start, backwards=backwards)
+    part = (last[..., :v], last[..., v:])
+    before = cut.before_heads(state, cut.gather(part), _extend, backwards)
+    with torch.autocast(value.device.type, enabled=False):
+        return out[..., :v] + (out[..., v:].to(before.dtype) @ before).to(value.dtype), _extend(before, part)
+
+
+def _extend(state: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
+    return part[1] @ state + part[0]
 
 
 def gated_delta_rule_naive(

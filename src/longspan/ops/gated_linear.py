@@ -8,7 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from longspan.ops import slices
+from longspan.ops.decay import left_at_end
+from longspan.ops.execution import accumulation_dtype
 from longspan.ops.fast_weights import fast_weights
+from longspan.ops.fast_weights.plain import reversed_heads
 
 
 def gated_linear_attention(
@@ -27,7 +31,27 @@ def gated_linear_attention(
     head, in one pass over the positions, and memory for a matrix for every 64 positions until the backward pass; on
     other devices, 2·t·e·(32 + v) in chunks, or kernels of flash-linear-attention (`ops.fast_weights`).
     """
+    cut = slices.current()
+    if cut is not None:
+        parts = cut.gather(_slice_sum(key, value, rates, backwards))
+        state = cut.before_heads(state, parts, _extend, backwards)
     return fast_weights(query, key, value, None, rates, state, backwards=backwards)
+
+
+def _slice_sum(key: Tensor, value: Tensor, rates: Tensor, backwards: int) -> tuple[Tensor, Tensor]:
+    """Return the matrices after a slice from nothing, and the totals of its rates."""
+    key, value, rates = (reversed_heads(each, backwards) for each in (key, value, rates))
+    left, passed = left_at_end(rates)
+    dtype = accumulation_dtype(value.dtype)
+    with torch.autocast(value.device.type, enabled=False):
+        left = left if left.ndim == 4 else left.unsqueeze(-1)
+        return (key.to(dtype) * left.to(dtype)).mT @ value.to(dtype), passed.to(dtype)
+
+
+def _extend(state: Tensor, part: tuple[Tensor, Tensor]) -> Tensor:
+    added, passed = part
+    left = (-passed).exp()
+    return state * (left.unsqueeze(-1) if left.ndim == 3 else left[..., None, None]) + added
 
 
 def gated_linear_attention_naive(

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from longspan.ops import slices
 from longspan.ops import softmax_pool as kernels
 from longspan.ops.counts import counting, log_counts, present
 from longspan.ops.execution import exporting, has_kernels, transformed
@@ -43,6 +44,72 @@ def merge(one: PrefixMean, other: PrefixMean) -> PrefixMean:
     # The difference of FLOOR and FLOOR is not a weight.
     weight = (other.normaliser - normaliser).exp() * (other.normaliser > FLOOR / 2)
     return PrefixMean(normaliser, torch.lerp(one.mean, other.mean, weight.to(one.mean.dtype).unsqueeze(-1)))
+
+
+class SliceMean(NamedTuple):
+    """Sum of a slice of a row: the state of its mean from nothing, and the `passed` (b, h) total of its rates."""
+
+    normaliser: Tensor
+    mean: Tensor
+    passed: Tensor
+
+
+def extend(state: PrefixMean, part: SliceMean) -> PrefixMean:
+    """Return the state after a slice, given that before it."""
+    before = PrefixMean(state.normaliser - part.passed.to(state.normaliser.dtype), state.mean)
+    after = PrefixMean(part.normaliser.to(before.normaliser.dtype), part.mean.to(before.mean.dtype))
+    return merge(before, after)
+
+
+def end_logits(
+    logits: Float[Tensor, "b t h"], mask: Shaped[Tensor, "b t"] | None, rates: Float[Tensor, "b t h"] | None
+) -> tuple[Float[Tensor, "b t h"], Float[Tensor, "b h"], Float[Tensor, "b h"]]:
+    """Return logits as they are at the last position, their logsumexp, and the total of the rates."""
+    dtype = accumulation_dtype(logits.dtype)
+    if rates is not None:
+        # In float64, as a large rate leaves no digits to those after it.
+        passed = rates.to(plain.exact_dtype(logits.device)).cumsum(1)
+        logits = logits.to(passed.dtype) + (passed - passed[:, -1:])
+    wide = masked_logits(logits, mask)
+    total = wide.new_zeros(wide.shape[0], wide.shape[2]) if rates is None else passed[:, -1]
+    return wide, wide.logsumexp(1).clamp_min(FLOOR).to(dtype), total.to(dtype)
+
+
+def slice_mean(
+    logits: Float[Tensor, "b t h"],
+    *values: Shaped[Tensor, "b t h _"],
+    mask: Shaped[Tensor, "b t"] | None = None,
+    rates: Float[Tensor, "b t h"] | None = None,
+) -> SliceMean:
+    """Return the sum of a slice, whose `extend` of a state is that after `prefix_softmax_mean`. Cost: t·h·e.
+
+    The means of several values, weighted alike, are concatenated.
+    """
+    wide, normaliser, passed = end_logits(logits, mask, rates)
+    dtype, weights = accumulation_dtype(values[0].dtype), wide.softmax(1)
+    weights = (weights if mask is None else weights * present(mask).unsqueeze(-1)).to(dtype)
+    with torch.autocast(logits.device.type, enabled=False):
+        means = [torch.einsum("bth,bthe->bhe", weights, each.to(dtype)) for each in values]
+    return SliceMean(normaliser, torch.cat(means, -1), passed)
+
+
+def mean_of_all(
+    mean: Float[Tensor, "b h e"], logits: Float[Tensor, "b h t"], mask: Shaped[Tensor, "b t"] | None
+) -> Float[Tensor, "b h e"]:
+    """Return the mean over all slices of a row, given that of this slice and its logits."""
+    return mean_and_share(mean, logits, mask)[0]
+
+
+def mean_and_share(
+    mean: Float[Tensor, "b h e"], logits: Float[Tensor, "b h t"], mask: Shaped[Tensor, "b t"] | None
+) -> tuple[Float[Tensor, "b h e"], Float[Tensor, "b h"] | None]:
+    """Return the same, and the share of this slice in the weights of all; None where rows are whole."""
+    if slices.current() is None:
+        return mean, None
+    wide = accumulation_dtype(mean.dtype)
+    own = PrefixMean(end_logits(logits.mT, mask, None)[1].to(wide), mean.to(wide))
+    every = slices.state_of_all(own, merge)
+    return every.mean.to(mean.dtype), (own.normaliser - every.normaliser).exp()
 
 
 def masked_logits(logits: Float[Tensor, "b t h"], mask: Shaped[Tensor, "b t"] | None) -> Float[Tensor, "b t h"]:
@@ -92,6 +159,16 @@ def softmax_pool_state(
     with torch.autocast(values.device.type, enabled=False):
         # Without any positions, it would be minus infinity.
         return PrefixMean(wide.logsumexp(1).clamp_min(FLOOR), softmax_pool(values.to(dtype), logits, mask))
+
+
+def slice_slots(values: Tensor, logits: Tensor, passed: Tensor | None) -> SliceMean:
+    """Return what a slice gathers of values (b, t, d) in slots.
+
+    `passed` (b, t, slots) are running totals of rates, which `logits` (b, t, slots) contain.
+    """
+    last = torch.zeros_like(logits[:, -1]) if passed is None else passed[:, -1]
+    normaliser, mean = softmax_pool_state(values, logits - last.unsqueeze(1))
+    return SliceMean(normaliser, mean, last.to(mean.dtype))
 
 
 def softmax_pool_naive(values: Tensor, logits: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from longspan import mixers
 from longspan.errors import UserError
 from longspan.mixers.base import Mixer
-from longspan.testing.mixers import claims, contexts, looks, programs, rows, streams
+from longspan.testing.mixers import claims, contexts, looks, programs, rows, slices, streams
 from longspan.testing.mixers.subject import Subject
 
 Check = Callable[..., None]
@@ -136,6 +136,7 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
     if able.looks:
         plain.append(looks.looks_at_whole_rows_are_means)
         precise.append(looks.looks_are_weights_of_what_is_read)
+    plain.append(slices.slices_are_the_whole if subject.build().takes_slices else slices.slices_are_refused)
     if subject.naive is not None:
         plain.insert(0, rows.agrees_with_the_naive_form)
         yield from ((rows.extreme_logits_are_right, (scale,)) for scale in (1e2, 1e4))

@@ -1,4 +1,4 @@
-"""Scripts that `torchrun` starts in two processes."""
+"""Scripts that `torchrun` starts in several processes."""
 
 import os
 import subprocess
@@ -13,13 +13,13 @@ torch.distributed.run.main(sys.argv[1:])
 """
 
 
-def in_two_processes(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a script in two processes; its `stdout` has what they print, errors included.
+def in_two_processes(script: Path, *arguments: str, count: int = 2) -> subprocess.CompletedProcess[str]:
+    """Run a script in two processes, or `count`; its `stdout` has what they print, errors included.
 
     Workers are forked from an interpreter that has imported everything and done nothing. Importing anew takes longer
     than what they do, and a fork of the process of the tests inherits whatever their libraries and threads left there.
     """
-    options = ["--standalone", "--nproc-per-node", "2", "--start-method", "fork", "--run-path", str(script)]
+    options = ["--standalone", "--nproc-per-node", str(count), "--start-method", "fork", "--run-path", str(script)]
     return subprocess.run(
         [sys.executable, "-c", _RUNS, *options, *arguments],
         stdout=subprocess.PIPE,

@@ -22,6 +22,7 @@ from longspan.ops.heads import weighted
 from longspan.ops.pooling import (
     PrefixMean,
     SliceMean,
+    after_rates,
     empty_prefix,
     end_logits,
     extend,
@@ -258,7 +259,7 @@ def _both(one: tuple[PrefixMean, Tensor], other: tuple[PrefixMean, Tensor]) -> t
 
 def _after_slice(state: MessagesState, part: tuple[SliceMean, Tensor]) -> MessagesState:
     gathered, handed = part
-    before = state.handed - gathered.passed.to(state.handed.dtype)
+    before = after_rates(state.handed, gathered.passed)
     return MessagesState(extend(state.gathered, gathered), logaddexp(before, handed.to(before.dtype)))
 
 

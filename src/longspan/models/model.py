@@ -30,6 +30,7 @@ from longspan.models.settings import HeadSettings, arguments
 from longspan.models.states import CACHE, MixerStates, accept_cache
 from longspan.models.wide.base import WidePart
 from longspan.models.window_encoder import WindowEncoder
+from longspan.ops import slices
 from longspan.ops.dropout import Dropout
 
 
@@ -335,10 +336,19 @@ class LongspanModel(LongspanPreTrainedModel):
         if self.training and self.config.token_dropout and not self.embeddings.drops_tokens:
             embedded = without_tokens(embedded, self.config.token_dropout)
         numbers = count_positions(torch.ones(embedded.shape[:2], device=embedded.device) if mask is None else mask)
+        seen = None if states is None else states.seen
+        if slices.current() is not None:
+            if states is not None:
+                raise UserError(
+                    "expected slices of rows without states (past_key_values, use_cache), got both; leave one of them "
+                    "out."
+                )
+            first = torch.zeros(embedded.shape[0], dtype=torch.long, device=embedded.device)
+            seen = slices.seen_before(first, embedded.shape[1] if mask is None else mask.sum(1))
         if position_ids is not None:
             placed = self.positions.at(embedded, position_ids)
-        elif states is not None:
-            numbers = states.seen.unsqueeze(1) + numbers
+        elif seen is not None:
+            numbers = seen.unsqueeze(1) + numbers
             # Padding after a full document would be one position too far.
             placed = self.positions.at(embedded, numbers if mask is None else numbers.masked_fill(~mask, 0))
         else:

@@ -50,7 +50,7 @@ def empty_sums(
 
 
 class SliceSums(NamedTuple):
-    """Sums of a slice of a row, as they are at its end, and the `passed` (b, h) total of its rates."""
+    """Sums of a slice of a row, as they are at its end, and the `passed` (b, h) total of its rates, (b, 0) without."""
 
     sums: LinearSums
     passed: Tensor
@@ -66,7 +66,7 @@ def slice_sums(
     """Return the sums of a slice, whose `extend` of a state is that after `causal_linear_attention`. Cost: m·e·v."""
     if rates is None:
         sums = sum_up(key, value, mask, numbers)
-        return SliceSums(sums, torch.zeros_like(sums.weights[..., 0]))
+        return SliceSums(sums, sums.weights.new_zeros(len(key), 0))
     with torch.autocast(key.device.type, enabled=False):
         left, passed = left_at_end(rates)
         keys = plain.key_features(key, None if mask is None else mask[:, None, :, None])
@@ -77,6 +77,8 @@ def slice_sums(
 
 def extend(state: LinearSums, part: SliceSums) -> LinearSums:
     """Return the sums after a slice, given those before it."""
+    if not part.passed.shape[1]:
+        return add(state, part.sums)
     left = (-part.passed).exp().unsqueeze(-1)
     return LinearSums(state.values * left.unsqueeze(-1) + part.sums.values, state.weights * left + part.sums.weights)
 

@@ -47,7 +47,10 @@ def merge(one: PrefixMean, other: PrefixMean) -> PrefixMean:
 
 
 class SliceMean(NamedTuple):
-    """Sum of a slice of a row: the state of its mean from nothing, and the `passed` (b, h) total of its rates."""
+    """Sum of a slice of a row: the state of its mean from nothing, and the `passed` (b, h) total of its rates.
+
+    Without rates, `passed` is (b, 0).
+    """
 
     normaliser: Tensor
     mean: Tensor
@@ -56,22 +59,27 @@ class SliceMean(NamedTuple):
 
 def extend(state: PrefixMean, part: SliceMean) -> PrefixMean:
     """Return the state after a slice, given that before it."""
-    before = PrefixMean(state.normaliser - part.passed.to(state.normaliser.dtype), state.mean)
+    before = PrefixMean(after_rates(state.normaliser, part.passed), state.mean)
     after = PrefixMean(part.normaliser.to(before.normaliser.dtype), part.mean.to(before.mean.dtype))
     return merge(before, after)
 
 
+def after_rates(normaliser: Float[Tensor, "b h"], passed: Float[Tensor, "b _"]) -> Float[Tensor, "b h"]:
+    """Return the normaliser after the rates of a slice."""
+    return normaliser - passed.to(normaliser.dtype) if passed.shape[1] else normaliser
+
+
 def end_logits(
     logits: Float[Tensor, "b t h"], mask: Shaped[Tensor, "b t"] | None, rates: Float[Tensor, "b t h"] | None
-) -> tuple[Float[Tensor, "b t h"], Float[Tensor, "b h"], Float[Tensor, "b h"]]:
-    """Return logits as they are at the last position, their logsumexp, and the total of the rates."""
+) -> tuple[Float[Tensor, "b t h"], Float[Tensor, "b h"], Float[Tensor, "b _"]]:
+    """Return logits as they are at the last position, their logsumexp, and the total of the rates (`SliceMean`)."""
     dtype = accumulation_dtype(logits.dtype)
     if rates is not None:
         # In float64, as a large rate leaves no digits to those after it.
         passed = rates.to(plain.exact_dtype(logits.device)).cumsum(1)
         logits = logits.to(passed.dtype) + (passed - passed[:, -1:])
     wide = masked_logits(logits, mask)
-    total = wide.new_zeros(wide.shape[0], wide.shape[2]) if rates is None else passed[:, -1]
+    total = wide.new_zeros(wide.shape[0], 0) if rates is None else passed[:, -1]
     return wide, wide.logsumexp(1).clamp_min(FLOOR).to(dtype), total.to(dtype)
 
 
@@ -166,8 +174,8 @@ def slice_slots(values: Tensor, logits: Tensor, passed: Tensor | None) -> SliceM
 
     `passed` (b, t, slots) are running totals of rates, which `logits` (b, t, slots) contain.
     """
-    last = torch.zeros_like(logits[:, -1]) if passed is None else passed[:, -1]
-    normaliser, mean = softmax_pool_state(values, logits - last.unsqueeze(1))
+    last = logits.new_zeros(logits.shape[0], 0) if passed is None else passed[:, -1]
+    normaliser, mean = softmax_pool_state(values, logits if passed is None else logits - last.unsqueeze(1))
     return SliceMean(normaliser, mean, last.to(mean.dtype))
 
 

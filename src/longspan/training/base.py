@@ -7,10 +7,10 @@ import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 import torch
@@ -32,10 +32,12 @@ from longspan.data.text.pairs import TARGET
 from longspan.errors import UserError
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.models.publishing import addressed
+from longspan.ops import slices
 from longspan.results.parts import Parts
 from longspan.results.scores import S
 from longspan.training import checkpoints, processes
 from longspan.training.arguments import Arguments
+from longspan.training.context_parallel import ProcessSlices, check_model, cut_batch, process_slices
 from longspan.training.depths import decay
 from longspan.training.optimizers import Joined, Muon, apart, clip_gradients, matrices_of, tables_of, take
 from longspan.training.stopping import EarlyStopping, best_scores, improves
@@ -128,6 +130,9 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         layer_decay: factor of the learning rate for each layer above a parameter.
         average_last: number of checkpoints in the mean that `average` takes; 0 for none.
         averaged: result of `average`, once it was called.
+        cut_streams: the streams (b, t, ...) of batches that `cut_rows` cuts, with their padding; none for tasks whose
+            rows cannot be cut.
+        slices: the slice that this process reads of each row in training; None for whole rows.
 
     Raises:
         UserError: for `label_smoothing_factor` with a longspan model whose labels are not single classes.
@@ -136,6 +141,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
     control: TrainerControl
     optimizer: Any
     scores_again = False
+    cut_streams: ClassVar[Mapping[str, int]] = {}
 
     def __init__(self, *args: Any, callbacks: Sequence[Any] | None = None, **kwargs: Any) -> None:
         self.sessions = Sessions()
@@ -154,6 +160,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         self.layer_decay = 1.0
         self.average_last = 0
         self.averaged: Averaged | None = None
+        self.slices: ProcessSlices | None = None
         self._rehearses = False
         self._plain_loss: Tensor | None = None
         self._resumed_from: Path | None = None
@@ -244,6 +251,36 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         with processes.sharing():
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
+    def cut_rows(self, count: int) -> None:
+        """Let each `count` successive processes train on slices of the same rows. All processes call this.
+
+        Raises:
+            UserError: The task's rows cannot be cut, the model cannot read slices, or `count` does not divide the
+                number of processes.
+        """
+        if not self.cut_streams:
+            raise UserError(
+                f"expected a task whose rows are cut over processes, such as model-text or classify, with "
+                f"training.context_parallel={count}, got another one; leave it out."
+            )
+        if self.args.gradient_checkpointing or self.accelerator.distributed_type in IN_PARTS:
+            raise UserError(
+                f"expected whole weights and no gradient checkpointing with training.context_parallel={count}, whose "
+                "processes wait for each other in the middle of layers; leave one of them out."
+            )
+        check_model(self.model)
+        self.slices = process_slices(count)
+
+    @property
+    def group_count(self) -> int:
+        """Number of processes, or groups of them, that read rows of their own in training."""
+        return self.args.world_size // (1 if self.slices is None else self.slices.count)
+
+    @property
+    def group_number(self) -> int:
+        """Number of this group, from 0."""
+        return self.args.process_index // (1 if self.slices is None else self.slices.count)
+
     def raise_epochs_to(self, steps: int) -> None:
         """Raise the number of epochs so that training takes at least `steps` steps, with at most `MOST_EPOCHS` epochs.
 
@@ -258,7 +295,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         """Take gradients of the loss to minimise, and return the loss to log."""
         self.real_tokens += sum(int(inputs[name].sum()) for name in self.masks)
-        loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
+        with slices.entered(self.slices):
+            loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
         plain, self._plain_loss = self._plain_loss, None
         loss = loss if plain is None else plain.mean()
         # Without scaled gradients, a step with such a loss would leave no weight with a number.
@@ -289,7 +327,10 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         self, epoch_iterator: Iterator[dict[str, Any]], num_batches: int, device: torch.device
     ) -> tuple[list[dict[str, Any]], Tensor | int | None]:
         """Batches of a step, and the number of items that their losses are a mean over, in all processes."""
-        counted = batches = list(itertools.islice(epoch_iterator, num_batches))
+        batches = list(itertools.islice(epoch_iterator, num_batches))
+        if self.slices is not None:
+            batches = [cut_batch(self.slices, batch, self.cut_streams) for batch in batches]
+        counted = batches
         name = "shift_labels" if batches and "shift_labels" in batches[0] else "labels"
         if self._count_items is not None and all(name in batch for batch in batches):
             counts = [int(self._count_items(batch[name])) for batch in batches]

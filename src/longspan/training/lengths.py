@@ -100,7 +100,7 @@ class LengthTrainer(LongspanTrainer[S]):
 
     def get_train_dataloader(self) -> Loader:
         documents = self.rows(self.train_dataset, list(dict.fromkeys([*self.streams, "labels"])))
-        batches = self._training_batches(self.args.process_index)
+        batches = self._training_batches(self.group_number)
         return Loader(
             documents if self.drawn is None else self.drawn,
             batch_sampler=batches if self.drawn is None else EpochBatches(batches),
@@ -111,14 +111,19 @@ class LengthTrainer(LongspanTrainer[S]):
 
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches of all processes, from 0 to 1."""
-        batches = [batch for rank in range(self.args.world_size) for batch in self._training_batches(rank) if batch]
+        batches = [batch for rank in range(self.group_count) for batch in self._training_batches(rank) if batch]
         return padding_fraction(batches, self.lengths(self.train_dataset))
 
     def batch_positions(self, epoch: int) -> list[int]:
         """Number of positions, padding included, of each batch of an epoch in this process, in order."""
-        batches = self._training_batches(self.args.process_index)
+        batches = self._training_batches(self.group_number)
         batches.set_epoch(epoch)
         return [batches.positions(batch) if batch else 0 for batch in batches]
+
+    def cut_rows(self, count: int) -> None:
+        if not {*self.streams, "labels"} <= {*self.cut_streams, "labels", "attention_mask"}:
+            self.cut_streams = {}  # type: ignore[misc]
+        super().cut_rows(count)
 
     def lengths(self, dataset: Dataset) -> np.ndarray:
         """Return the lengths by which rows of a data set are batched, `(n,)` or `(n, 2)`."""
@@ -174,7 +179,7 @@ class LengthTrainer(LongspanTrainer[S]):
             seed=data_seed(self.args),
             drop_last=self.args.dataloader_drop_last,
             rank=rank,
-            world=self.args.world_size,
+            world=self.group_count,
         )
 
     def _scored_a_batch(self) -> None:

@@ -148,6 +148,8 @@ def _train_first(recipe: Recipe, folder: RunFolder, progress: bool) -> None:
 def _make_trainer(ready: PreparedRun, arguments: TrainingArguments, began: float) -> LongspanTrainer:
     recipe, prepared = ready.recipe, ready.prepared
     trainer = processes.in_each(lambda: recipe.task.make_trainer(recipe, ready.model, arguments, prepared))
+    if recipe.options.context_parallel > 1:
+        trainer.cut_rows(recipe.options.context_parallel)
     trainer.raise_epochs_to(recipe.options.min_steps)
     trainer.layer_decay, trainer.average_last = recipe.options.layer_decay, recipe.options.average_last
     trainer.sessions.began, trainer.sessions.peak_memory = began, peak_memory

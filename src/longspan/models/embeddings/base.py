@@ -27,6 +27,11 @@ class Embeddings(nn.Module, ABC):
     def drops_tokens(self) -> bool:
         return False
 
+    @property
+    def takes_slices(self) -> bool:
+        """Whether rows may be slices of longer ones (`longspan.ops.slices`)."""
+        return False
+
     @abstractmethod
     def forward(
         self,

@@ -183,6 +183,10 @@ class TokenEmbeddings(Embeddings):
     def drops_tokens(self) -> bool:
         return self.words is not None
 
+    @property
+    def takes_slices(self) -> bool:
+        return self.words is None
+
     def forward(
         self,
         streams: Mapping[str, Tensor | None],

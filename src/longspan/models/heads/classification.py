@@ -20,8 +20,9 @@ from longspan.models.parts.losses import IGNORED, Losses, Mixed, class_losses, m
 from longspan.models.settings import HeadSettings, arguments, check_count, from_data
 from longspan.models.wide.classifier import LONGEST, Wide
 from longspan.models.wide.linear import LinearPart, RecordingPart
+from longspan.ops import slices
 from longspan.ops.counts import counting, present
-from longspan.ops.pooling import accumulation_dtype, softmax_pool
+from longspan.ops.pooling import accumulation_dtype, mean_of_all, softmax_pool
 from longspan.options import FINITE, Range, option
 
 SINGLE_LABEL, MULTI_LABEL, REGRESSION = "single_label_classification", "multi_label_classification", "regression"
@@ -127,11 +128,27 @@ class Pooling(nn.Module):
         """Return the pooled vectors; with a mask of counts (`ops.counts`), positions count that often."""
         if mask is not None:
             x = x.masked_fill(~present(mask).unsqueeze(-1), 0)
+        if slices.current() is not None:
+            return self._of_slices(x, mask)
         if self.name == "attention":
             return softmax_pool(x, self.score(torch.tanh(self.hidden(x))), mask).squeeze(1)
         if self.name == "mean+max":
             return torch.cat((_mean(x, mask), _largest(x, mask)), 1)
         return {"mean": _mean, "max": _largest, "first": _first}[self.name](x, mask)
+
+    def _of_slices(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if self.name == "attention":
+            logits = self.score(torch.tanh(self.hidden(x)))
+            return mean_of_all(softmax_pool(x, logits, mask), logits.mT, mask).squeeze(1)
+        if self.name != "mean":
+            raise UserError(
+                f"expected pooling of slices of rows by attention or mean, got {self.name}; choose one of them, or do "
+                "not cut rows."
+            )
+        count = x.new_full((len(x), 1), x.shape[1]) if mask is None else mask.sum(1, keepdim=True)
+        parts = x.sum(1, dtype=accumulation_dtype(x.dtype)), count.to(accumulation_dtype(x.dtype))
+        total, count = slices.state_of_all(parts, lambda one, other: (one[0] + other[0], one[1] + other[1]))
+        return (total / count.clamp_min(1)).to(x.dtype)
 
 
 def _mean(x: Tensor, mask: Tensor | None) -> Tensor:

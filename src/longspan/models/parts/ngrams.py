@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.machine.memory import memory_limit
+from longspan.ops.slices import halo
 
 #: Stands for a position without a token: padding, and what was before the first one.
 NOTHING = -1
@@ -80,7 +81,10 @@ class NgramEmbedding(HashedEmbedding):
         before: Int[Tensor, "b w"] | None = None,
     ) -> Float[Tensor, "b n d"]:
         """Return the sums for ids that are NOTHING at padding, after those in `before`, whose last ones count."""
-        before = self.first(ids.shape[0], ids.device) if before is None else before[:, before.shape[1] - self.before :]
+        if before is None:
+            # Beyond the ends there is 0.
+            before = halo(ids - NOTHING, self.before, 0)[0] + NOTHING
+        before = before[:, before.shape[1] - self.before :]
         return self.summed(self.buckets(torch.cat((before, ids), 1), document_ids))
 
     def buckets(

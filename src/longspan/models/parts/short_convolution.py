@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from longspan.ops.depthwise import depthwise_convolution
 from longspan.ops.packing import zero_padding
+from longspan.ops.slices import halo
 
 
 class ShortConvolution(nn.Module):
@@ -57,8 +58,9 @@ class ShortConvolution(nn.Module):
         x = own = zero_padding(x, mask)
         if counts is not None:
             x = x * counts.unsqueeze(-1).to(x.dtype)
-        first = x.new_zeros(x.shape[0], self.before, x.shape[2]) if state is None else state.to(x.dtype)
-        last = x.new_zeros(x.shape[0], self.after, x.shape[2])
+        first, last = halo(x, self.before, self.after)
+        if state is not None:
+            first = state.to(x.dtype)
         seen = torch.cat((first, x, last), 1)
         together = None
         if document_ids is not None:

@@ -185,6 +185,8 @@ def _correct(logits: Tensor, labels: Tensor) -> Tensor:
 class ClassTrainer(WideTrainer[ClassificationScores]):
     """A `WideTrainer` of one class for each row."""
 
+    cut_streams: ClassVar[Mapping[str, int]] = {"input_ids": 0, "attention_mask": 0}
+
     def scales(self, parts: Tensor, labels: Tensor) -> Tensor:
         # Of documents, n-grams are the better part more often than few validation rows say.
         documents = isinstance(self.model.wide, Wide)

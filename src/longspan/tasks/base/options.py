@@ -68,6 +68,12 @@ class TrainingOptions(Options):
         "how many are kept; 0 for none",
         Range(0, below=math.inf),
     )
+    context_parallel: int = option(
+        1,
+        "number of processes that cut each row into slices, for rows too long for one; it divides the number of "
+        "processes that torchrun starts (docs/guides/one-sequence-many-devices.md)",
+        Range(1),
+    )
     max_minutes: float = option(
         0.0,
         "deadline: minutes from reading the data to the end of the run, final scores and report included; "

@@ -161,7 +161,8 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
         # One process cannot distribute states over several GPUs; torchrun starts one for each.
         arguments._n_gpu = min(1, arguments.n_gpu)
         lengths = {name: split["length"][:] for name, split in prepared.splits.items()}
-        check_enough(lengths["train"], arguments.train_batch_size, segment_length, arguments.world_size)
+        readers = arguments.world_size // recipe.options.context_parallel
+        check_enough(lengths["train"], arguments.train_batch_size, segment_length, max(1, readers))
         carried = carries(model, recipe.options)
         longest, what = 1 + max(map(max, lengths.values())), "a document with its end"
         if not carried and segment_length < longest:

@@ -1,9 +1,9 @@
 """Training a language model on streams of segments, with states that carry over from one to the next."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from longspan.tasks.language_modelling.likelihood import losses_of, token_output
 from longspan.tasks.language_modelling.options import TrainingOptions
 from longspan.tasks.language_modelling.parts import LOSSES, losses_of_parts, parts_of
 from longspan.tasks.language_modelling.scores import LanguageScores
-from longspan.tasks.language_modelling.segments import SegmentBatches, SegmentData
+from longspan.tasks.language_modelling.segments import IGNORED, SegmentBatches, SegmentData
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import Loader, data_seed
@@ -64,6 +64,8 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         UserError: from `train`, when a checkpoint lacks matching states.
     """
 
+    cut_streams: ClassVar[Mapping[str, int]] = {"input_ids": 0, "attention_mask": 0, "shift_labels": IGNORED}
+
     def __init__(
         self,
         *args: Any,
@@ -83,6 +85,14 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         self._states: MixerStates | None = None
         self._loss_as_trained: float | None = None
 
+    def cut_rows(self, count: int) -> None:
+        if self.carries:
+            raise UserError(
+                f"expected segments without carried states with training.context_parallel={count}, got "
+                "training.carry_states=true; set it to false, and training.segment_length to the length of what is cut."
+            )
+        super().cut_rows(count)
+
     def get_train_dataloader(self) -> Loader:
         # No workers: there is nothing to wait for.
         documents = token_arrays(self.train_dataset)
@@ -98,7 +108,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
     def padding_fraction(self) -> float:
         """Return the share of padding in an epoch's training batches, from 0 to 1."""
         lengths = self.train_dataset["length"][:]
-        positions = len(self._batches()) * self._train_batch_size * self.args.world_size * self.segment_length
+        positions = len(self._batches()) * self._train_batch_size * self.group_count * self.segment_length
         return 1 - (sum(lengths) + len(lengths)) / positions
 
     def _batches(self) -> SegmentBatches:
@@ -108,8 +118,8 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             self.segment_length,
             shuffle=True,
             seed=data_seed(self.args),
-            rank=self.args.process_index,
-            world=self.args.world_size,
+            rank=self.group_number,
+            world=self.group_count,
         )
 
     def compute_loss(

@@ -16,7 +16,6 @@ import torch
 from decisive_words import write_run
 from safetensors.torch import load_file, save_file
 
-import longspan
 from longspan import cli, predict
 from longspan.data.sources import paths
 from longspan.data.sources.formats.rows import Row, read_rows
@@ -481,7 +480,7 @@ def test_labels_below_a_probability_are_left_out(run, run_dir, tmp_path, capsys)
     documents = rows("good film", "film film", None)
     sure, unsure, bad = predict(run, documents, min_probability=0.999)
     shares = [one.probabilities for one in predict(run, documents)]
-    in_memory = longspan.load(run_dir).predict(["good film", "film film"], min_probability=0.999)
+    in_memory = predicting.predict_given(run, ["good film", "film film"], min_probability=0.999)
     assert [one.label for one in in_memory] == ["yes", None]
     assert (sure.label, unsure.label, bad.label) == ("yes", None, None)
     assert max(shares[1].values()) < 0.999 < max(shares[0].values())

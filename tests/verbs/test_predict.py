@@ -481,7 +481,7 @@ def test_labels_below_a_probability_are_left_out(run, run_dir, tmp_path, capsys)
     sure, unsure, bad = predict(run, documents, min_probability=0.999)
     shares = [one.probabilities for one in predict(run, documents)]
     in_memory = predicting.predict_given(run, ["good film", "film film"], min_probability=0.999)
-    assert [one.label for one in in_memory] == ["yes", None]
+    assert [one.to_dict().get("label") for one in in_memory] == ["yes", None]
     assert (sure.label, unsure.label, bad.label) == ("yes", None, None)
     assert max(shares[1].values()) < 0.999 < max(shares[0].values())
     assert unsure.to_dict() == {"where": "row 2", "probabilities": shares[1]}

@@ -7,6 +7,7 @@ import logging
 import math
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,7 @@ from longspan.training.arguments import Arguments
 from longspan.training.context_parallel import ProcessSlices, check_model, cut_batch, process_slices
 from longspan.training.depths import decay
 from longspan.training.optimizers import Joined, Muon, apart, clip_gradients, matrices_of, tables_of, take
+from longspan.training.sharding import KINDS, Shards
 from longspan.training.stopping import EarlyStopping, best_scores, improves
 
 IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
@@ -161,6 +163,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         self.average_last = 0
         self.averaged: Averaged | None = None
         self.slices: ProcessSlices | None = None
+        self._shards: Shards | None = None
         self._rehearses = False
         self._plain_loss: Tensor | None = None
         self._resumed_from: Path | None = None
@@ -205,7 +208,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         hidden, self.args.disable_tqdm = self.args.disable_tqdm, True
         self._rehearses = True
         try:
-            yield
+            with self._whole_weights():
+                yield
         finally:
             self._rehearses, self.args.disable_tqdm = False, hidden
 
@@ -295,7 +299,9 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         """Take gradients of the loss to minimise, and return the loss to log."""
         self.real_tokens += sum(int(inputs[name].sum()) for name in self.masks)
-        with slices.entered(self.slices):
+        with slices.entered(self.slices), warnings.catch_warnings():
+            # Nothing writes into outputs of a model with divided weights.
+            warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
             loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
         plain, self._plain_loss = self._plain_loss, None
         loss = loss if plain is None else plain.mean()
@@ -364,6 +370,10 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
 
     @override
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        if self._shards is not None:
+            # From here on each process works by itself.
+            self._shards.gather()
+            self._shards, self.model_wrapped = None, self.model
         if self.finishing and self.args.eval_strategy != "no" and not self._was_evaluated():
             # Where training was stopped, the model may be better than at the last evaluation. Patience is a matter of
             # those made in training.
@@ -403,9 +413,13 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             UserError: Muon would have to orthogonalise matrices of which each process has a part.
         """
         given: Optimizer | None = self.optimizer
-        optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
         if given is not None:
-            return optimizer
+            return super().create_optimizer(*args, **kwargs)
+        model: Any = self.model
+        if isinstance(self.args, Arguments) and self.args.shards and processes.count() > 1:
+            self._shards = Shards(model, reshard=KINDS[self.args.shards])
+            model, args = self._shards.module, (self._shards.module, *args[1:])
+        optimizer: Optimizer = super().create_optimizer(*args, **kwargs)
         parts, whole = {"dense": optimizer}, self.accelerator.distributed_type not in IN_PARTS
         if isinstance(self.args, Arguments) and self.args.muon:
             if not whole:
@@ -413,17 +427,20 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                     "expected whole weights in each process for training.optim=muon, got weights sharded over "
                     "processes; choose another."
                 )
-            if matrices := matrices_of(self.model):
+            if matrices := matrices_of(model):
                 take(optimizer, matrices)
                 parts["matrices"] = Muon(matrices, lr=self.args.learning_rate, weight_decay=self.args.weight_decay)
-        if whole and (tables := tables_of(self.model)):
-            sparse = self._sparse()
+        sparse = self._shards is None and self._sparse()
+        if whole and (tables := tables_of(model)):
             parts["tables"] = apart(tables, optimizer, self.args, sparse=sparse)
-            if sparse:
-                self.accelerator.clip_grad_norm_ = self._clip_gradients
+        if self._shards is not None or ("tables" in parts and sparse):
+            self.accelerator.clip_grad_norm_ = self._clip_gradients
         if self.layer_decay != 1:
             for part in parts.values():
-                decay(part, self.model, self.layer_decay)
+                decay(part, model, self.layer_decay)
+        if self._shards is not None:
+            for part in parts.values():
+                self._shards.share_states(part)
         if len(parts) > 1:
             optimizer = self.optimizer = Joined(parts)
         return optimizer
@@ -438,6 +455,17 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             return kind == DistributedType.NO and self.args.n_gpu <= 1 and not self.args.torch_compile
         return device == "cpu" and kind in (DistributedType.NO, DistributedType.MULTI_CPU)
 
+    @override
+    def _wrap_model(self, model: nn.Module, training: bool = True, *args: Any, **kwargs: Any) -> Any:
+        if self._shards is None or not training:
+            return super()._wrap_model(model, training, *args, **kwargs)
+        # Autocast and compilation, without DDP.
+        return self.accelerator.prepare_model(self._shards.module, device_placement=False, evaluation_mode=True)
+
+    def _whole_weights(self, *, keep: bool = True) -> contextlib.AbstractContextManager[None]:
+        """Context in which the model has its weights in training; all processes enter it (`Shards.gathered`)."""
+        return contextlib.nullcontext() if self._shards is None else self._shards.gathered(keep=keep)
+
     def _clip_gradients(self, parameters: Iterable[Tensor], most: float) -> Tensor:
         # Those of float16 are scaled.
         self.accelerator.unscale_gradients()
@@ -447,7 +475,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         try:
             super()._load_optimizer_and_scheduler(checkpoint)
-        except (KeyError, ValueError) as error:
+        except (LookupError, ValueError) as error:
             raise UserError(
                 f"expected the state of this run's optimizer in {checkpoint}, got that of another one (an older "
                 "version's, or that of processes that shared weights in another way); resume as the run was started, "
@@ -474,7 +502,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
 
         Unlike in `Trainer`, `score` is responsible for batches, for sharing the work and for the scores.
         """
-        with self.not_training():
+        with self.not_training(), self._whole_weights():
             start = time.time()
             dataset = self.eval_dataset if eval_dataset is None else eval_dataset
             scores = self.score(dataset)
@@ -575,7 +603,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 # A checkpoint saved earlier at this step would keep its seal if this save were cut short.
                 processes.on_first(lambda: (checkpoint / checkpoints.SEAL).unlink(missing_ok=True))
                 self.count_sessions()
-                super()._save_checkpoint(model, trial)
+                with self._whole_weights(keep=self.args.should_save):
+                    super()._save_checkpoint(model, trial)
                 if self.processor is not None and self.args.should_save:
                     self.processor.save_pretrained(str(checkpoint))
                 if not self.args.save_only_model:
@@ -600,6 +629,14 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             ) from error
         finally:
             self.args.save_total_limit = limit
+
+    @override
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if self._shards is None or self.args.should_save:
+            super()._save_optimizer_and_scheduler(output_dir)
+        else:
+            # The first process saves it with the parts of all.
+            self.optimizer.state_dict()
 
     def restore(self) -> None:
         """Restore what the checkpoint has that training is resumed from, besides what `Trainer` has restored."""

@@ -12,6 +12,7 @@ from transformers import TrainingArguments
 
 from longspan.models.backbone import Backbone
 from longspan.models.model import LongspanPreTrainedModel
+from longspan.training.sharding import local_of, part_of, whole_of, zeros_by_row
 
 
 class Joined(Optimizer):
@@ -86,7 +87,7 @@ class Muon(Optimizer):
         scalable for LLM training", https://arxiv.org/abs/2502.16982
     Deviations: `torch.optim.Muon` has the same formula, with 4 lr and λ/4, but all products in bfloat16. Without
         instructions for it (AVX2), one of 256 x 256 takes 30 times as long as in float32 on CPUs, which is used here.
-        Matrices of equal size are processed together.
+        Matrices of equal size are processed together. Those that are divided among processes are gathered for it.
 
     Args:
         params: matrices, or parameter groups of them; weights of convolutions, (m, ...), are matrices (m, n).
@@ -105,14 +106,15 @@ class Muon(Optimizer):
             alike: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
             for weight in group["params"]:
                 if weight.grad is not None:
-                    step = self._moved(weight, group["momentum"]).flatten(1)
+                    step = whole_of(self._moved(weight, group["momentum"])).flatten(1)
                     alike.setdefault(step.shape, []).append((weight, step))
             for shape, those in alike.items():
                 steps = orthogonal(torch.stack([step for _, step in those]))
                 size = SIZE * math.sqrt(max(shape))
                 for (weight, _), step in zip(those, steps, strict=True):
                     weight.mul_(1 - group["lr"] * group["weight_decay"])
-                    weight.add_(step.view_as(weight).to(weight.dtype), alpha=-group["lr"] * size)
+                    step = part_of(step.view(weight.shape).to(weight.dtype), weight)
+                    weight.add_(step, alpha=-group["lr"] * size)
 
     def _moved(self, weight: Tensor, momentum: float) -> Tensor:
         """Return the mean of a weight's gradients, the newest counted once more (Nesterov)."""
@@ -182,19 +184,18 @@ class RowwiseAdam(Optimizer):
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is not None:
-                    self._update(table, *_rows(table.grad), group)
+                    self._update(table, *_rows(local_of(table.grad)), group)
 
     def _update(self, table: Tensor, rows: Tensor, values: Tensor, group: dict[str, Any]) -> None:
         state, beta = self.state[table], group["beta"]
         if not state:
-            state["moment"] = torch.zeros(len(table), dtype=torch.float32, device=table.device)
-            state["count"] = torch.zeros(len(table), dtype=torch.float32, device=table.device)
-        values = values.float()
-        count = state["count"][rows] + 1
-        moment = torch.lerp(values.square().mean(1), state["moment"][rows], beta)
-        state["count"][rows], state["moment"][rows] = count, moment
+            state["moment"], state["count"] = zeros_by_row(table), zeros_by_row(table)
+        moments, counts, values = local_of(state["moment"]), local_of(state["count"]), values.float()
+        count = counts[rows] + 1
+        moment = torch.lerp(values.square().mean(1), moments[rows], beta)
+        counts[rows], moments[rows] = count, moment
         size = (moment / (1 - beta**count)).sqrt_().add_(group["eps"])
-        table.index_add_(0, rows, (values / size.unsqueeze(1)).to(table.dtype), alpha=-float(group["lr"]))
+        local_of(table).index_add_(0, rows, (values / size.unsqueeze(1)).to(table.dtype), alpha=-float(group["lr"]))
 
 
 def _rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -233,7 +234,8 @@ def apart(
 def clip_gradients(parameters: Iterable[Tensor], most: float) -> Tensor:
     """Scale gradients, sparse ones too, so that their norm is at most `most`, and return the norm that they had.
 
-    `torch.nn.utils.clip_grad_norm_` has no norm of sparse gradients.
+    `torch.nn.utils.clip_grad_norm_` has no norm of sparse gradients. Of gradients that are divided among processes, it
+    is the norm of the whole.
     """
     gradients = []
     for parameter in parameters:
@@ -243,8 +245,8 @@ def clip_gradients(parameters: Iterable[Tensor], most: float) -> Tensor:
             # Rows that were read twice count with the sum of both.
             parameter.grad = parameter.grad.coalesce()
         gradients.append(parameter.grad.values() if parameter.grad.is_sparse else parameter.grad)
-    norm = get_total_norm(gradients)
+    norm: Tensor = whole_of(get_total_norm(gradients))
     factor = (most / (norm + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
-        gradient.mul_(factor)
+        local_of(gradient).mul_(factor)
     return norm

@@ -20,7 +20,7 @@ from longspan.machine.printing import shows_bars
 from longspan.recipes.keys import UNWRITTEN_DEFAULTS
 from longspan.results.outputs import folder_in, write_json, write_text
 from longspan.tasks.base.task import Recipe
-from longspan.training import checkpoints, processes
+from longspan.training import checkpoints, processes, sharding
 from longspan.training.arguments import Arguments
 from longspan.training.requirements import check_packages
 from longspan.training.stopping import check_early_stopping
@@ -395,6 +395,7 @@ def arguments_of(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingA
     """
     chosen = recipe.training
     check_packages(chosen)
+    sharding.check(chosen)
     evaluated = chosen.get("eval_strategy", UNWRITTEN_DEFAULTS["eval_strategy"])
     every = chosen.get("eval_steps", chosen.get("logging_steps", UNWRITTEN_DEFAULTS["logging_steps"]))
     kind = recipe.task.scores
@@ -422,6 +423,11 @@ def arguments_of(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingA
         arguments = Arguments(output_dir=str(folder.checkpoints), **{**defaults, **chosen})
     except (ValueError, TypeError) as error:
         raise UserError(f"the recipe's [training] does not fit together: {error}") from error
+    if arguments.shards and processes.count() == 1 and not folder.continues:
+        raise UserError(
+            "expected several processes for training.fsdp, got one; start them with `torchrun --nproc-per-node 2 -m -- "
+            "longspan train ...`, or leave it out."
+        )
     if recipe.options.average_last and arguments.save_total_limit is not None:
         # The best one as well.
         arguments.save_total_limit = max(arguments.save_total_limit, recipe.options.average_last + 1)

@@ -13,10 +13,10 @@ def main(folder: Path) -> None:
     sys.path.insert(0, str(folder))
     outside = ("sensors", "digits")
     for task, overrides in json.loads((folder / "overrides.json").read_text()).items():
-        recipe = recipes.load(
-            str(folder / f"{task}.toml"), [*overrides, "training.per_device_train_batch_size=2"], allow_imports=outside
-        )
-        train(recipe, run=folder / f"{task} in two", progress=False, allow_imports=outside)
+        for where, more in {"two": [], "parts": ["training.fsdp=full_shard"]}.items():
+            keys = [*overrides, *more, "training.per_device_train_batch_size=2"]
+            recipe = recipes.load(str(folder / f"{task}.toml"), keys, allow_imports=outside)
+            train(recipe, run=folder / f"{task} in {where}", progress=False, allow_imports=outside)
         # What is imported stays; accelerate collects three times in every training run.
         gc.collect()
         gc.freeze()

@@ -1,4 +1,4 @@
-"""Every task trains in two processes as in one: they end, and write one complete run with the same weights."""
+"""Every task trains in two processes as in one, with whole and with divided weights: the same complete run."""
 
 import json
 from pathlib import Path
@@ -129,13 +129,18 @@ def test_a_task_trains_in_two_processes_as_in_one(
 ) -> None:
     monkeypatch.syspath_prepend(str(folder))
     assert [f"process {rank} ended {task}" in told for rank in (0, 1)] == [True, True], told
-    run = folder / f"{task} in two"
-    found = json.loads((run / "metrics.json").read_text())
     overrides = json.loads((folder / "overrides.json").read_text())[task]
     recipe = recipes.load(
         str(folder / f"{task}.toml"), [*overrides, "training.per_device_train_batch_size=4"], allow_imports=OUTSIDE
     )
     expected = train(recipe, run=folder / f"{task} in one", progress=False, allow_imports=OUTSIDE).to_dict()
+    for where in ("two", "parts"):
+        same_as_one(task, folder, where, expected)
+
+
+def same_as_one(task: str, folder: Path, where: str, expected: dict[str, Any]) -> None:
+    run = folder / f"{task} in {where}"
+    found = json.loads((run / "metrics.json").read_text())
     assert (found["processes"], expected["processes"], found["steps"], expected["steps"]) == (2, 1, 2, 2)
     assert found["validation"].keys() == expected["validation"].keys()
     assert found["data"] == expected["data"]

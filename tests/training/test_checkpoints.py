@@ -120,12 +120,29 @@ def test_the_best_model_so_far_is_needed_at_the_end(lost: bool, tmp_path: Path) 
         to_resume_from(tmp_path)
 
 
-def test_as_many_processes_as_saved_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("saved", "rows"), [(0, 0), (0, 6), (6, 0)])
+def test_as_many_processes_as_saved_it(saved: int, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the rows in a batch of all processes, as earlier versions saved it, or with none that are fixed."""
     with monkeypatch.context() as patch:
         patch.setattr(processes, "count", lambda: 2)
-        save(tmp_path, 3)
+        seal(save(tmp_path, 3), saved)
+        assert to_resume_from(tmp_path, rows=rows) is not None
     with pytest.raises(UserError, match=r"expected 2 processes, as many as saved .*, got 1; resume with as many"):
-        to_resume_from(tmp_path)
+        to_resume_from(tmp_path, rows=rows)
+
+
+def test_another_number_of_processes_with_as_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "count", lambda: 2)
+        checkpoint = save(tmp_path, 3)
+        seal(checkpoint, 6)
+    assert to_resume_from(tmp_path, rows=6) == checkpoint
+    with pytest.raises(UserError, match=r"expected 6 rows .*, got 3 in 1; set .*per_device_train_batch_size=6\.$"):
+        to_resume_from(tmp_path, rows=3)
+    monkeypatch.setattr(processes, "count", lambda: 4)
+    monkeypatch.setattr(processes, "on_first", lambda work: work())
+    with pytest.raises(UserError, match=r"got 8 in 4; start a number of processes that divides 6\.$"):
+        to_resume_from(tmp_path, rows=8)
 
 
 @pytest.mark.slow

@@ -382,6 +382,10 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             self._find_best_model()
         return super()._finalize_training(*args, **kwargs)
 
+    def batch_rows(self) -> int:
+        """Rows in a batch of all processes."""
+        return int(self._train_batch_size * self.args.world_size)
+
     def count_sessions(self) -> None:
         """Bring `sessions` up to date. All processes call this."""
         self.sessions.count(self.real_tokens, self.seconds_not_training)
@@ -610,7 +614,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 if not self.args.save_only_model:
                     self.save_state(checkpoint)
                 processes.wait()
-                processes.on_first(lambda: checkpoints.seal(checkpoint))
+                processes.on_first(lambda: checkpoints.seal(checkpoint, self.batch_rows()))
                 if self.args.should_save:
                     best = self.state.best_model_checkpoint
                     with _without_remarks():
@@ -643,6 +647,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         if self._resumed_from is None:
             return
         self._find_best_model()
+        # Another number of processes has other shares of a batch.
+        self.state.train_batch_size = self._train_batch_size
         before = TrainerState.load_from_json(str(self._resumed_from / checkpoints.STATE))
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, ExportableState):

@@ -21,14 +21,19 @@ STATE = "trainer_state.json"
 """File of the Trainer's own state, in each checkpoint."""
 
 
-def seal(checkpoint: Path) -> None:
-    """Write the hashes of a checkpoint's files, once all processes have written theirs."""
+def seal(checkpoint: Path, rows: int = 0) -> None:
+    """Write the hashes of a checkpoint's files, once all processes have written theirs.
+
+    Args:
+        checkpoint: The folder.
+        rows: Rows in a batch of all processes, by which others can take the same steps; 0 if unknown.
+    """
     files = {
         path.relative_to(checkpoint).as_posix(): _digest(path)
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.name != SEAL
     }
-    write_json(checkpoint / SEAL, {"processes": processes.count(), "sha256": files})
+    write_json(checkpoint / SEAL, {"processes": processes.count(), "rows": rows, "sha256": files})
 
 
 def complete(folder: Path) -> list[Path]:
@@ -78,7 +83,7 @@ def planned_steps(checkpoint: Path) -> int:
     return int(_read_json(checkpoint / "trainer_state.json")["max_steps"])
 
 
-def to_resume_from(folder: Path, *, any_processes: bool = False) -> Path | None:
+def to_resume_from(folder: Path, *, any_processes: bool = False, rows: int = 0) -> Path | None:
     """Return the newest undamaged checkpoint in `folder`, the same in all processes; None if none is complete.
 
     The first process reports damaged and incomplete ones on standard error, and removes them, as they would be in the
@@ -87,16 +92,18 @@ def to_resume_from(folder: Path, *, any_processes: bool = False) -> Path | None:
     Args:
         folder: Where the checkpoints are.
         any_processes: Whether it may have been saved by another number of processes, as for what only reads its model.
+        rows: Rows in a batch of all processes. With as many as before, another number of processes takes the same
+            steps. 0 where batches have no fixed number of rows: then only as many processes as before do.
 
     Raises:
-        UserError: All checkpoints are damaged, or the one with the best model so far is, or the checkpoint was saved by
-            a different number of processes.
+        UserError: All checkpoints are damaged, or the one with the best model so far is, or these processes would take
+            other steps than those that saved the checkpoint.
     """
     found = -1
 
     def choose() -> None:
         nonlocal found
-        chosen = _choose(folder, any_processes)
+        chosen = _choose(folder, any_processes, rows)
         found = -1 if chosen is None else int(_step(chosen))
 
     processes.on_first(choose)
@@ -104,7 +111,7 @@ def to_resume_from(folder: Path, *, any_processes: bool = False) -> Path | None:
     return None if step < 0 else folder / f"checkpoint-{step}"
 
 
-def _choose(folder: Path, any_processes: bool) -> Path | None:
+def _choose(folder: Path, any_processes: bool, rows: int) -> Path | None:
     sealed = complete(folder)
     damages: dict[Path, str] = {}
     chosen = None
@@ -120,7 +127,7 @@ def _choose(folder: Path, any_processes: bool) -> Path | None:
             f"{' and '.join(damages.values())}; start again with --overwrite."
         )
     if chosen is not None:
-        _check(chosen, any_processes)
+        _check(chosen, any_processes, rows)
         if damages:
             print(f"longspan: {' and '.join(damages.values())}; resuming from {chosen.name}.", file=sys.stderr)
     unsealed = sorted(set(folder.glob("checkpoint-*")) - set(sealed), key=lambda path: (len(path.name), path.name))
@@ -136,12 +143,20 @@ def _choose(folder: Path, any_processes: bool) -> Path | None:
     return chosen
 
 
-def _check(checkpoint: Path, any_processes: bool) -> None:
+def _check(checkpoint: Path, any_processes: bool, rows: int) -> None:
     """Raise UserError unless training can resume from `checkpoint` and end as if never interrupted."""
-    saved_by = _read_json(checkpoint / SEAL).get("processes")
-    if not any_processes and saved_by != processes.count():
+    sealed, count = _read_json(checkpoint / SEAL), processes.count()
+    saved_by, before = sealed.get("processes"), sealed.get("rows")
+    if before and rows and not any_processes:
+        if before != rows:
+            each = f"set training.per_device_train_batch_size={before // count}"
+            raise UserError(
+                f"expected {before} rows in a batch of all processes, as when {checkpoint} was saved, got {rows} in "
+                f"{count}; {f'start a number of processes that divides {before}' if before % count else each}."
+            )
+    elif not any_processes and saved_by != count:
         raise UserError(
-            f"expected {saved_by} processes, as many as saved {checkpoint}, got {processes.count()}; resume with as "
+            f"expected {saved_by} processes, as many as saved {checkpoint}, got {count}; resume with as "
             "many as before, or start again with --overwrite."
         )
     best = _read_json(checkpoint / STATE).get("best_model_checkpoint")

@@ -36,6 +36,9 @@ Start = Literal["new", "overwrite", "resume", "finish"]
 #: Settings that a resumed run may raise.
 MORE = ("training.num_train_epochs", "training.max_steps", "training.max_minutes")
 
+#: Settings that another number of processes, which resumes a run, may have: the same steps are shared in another way.
+SHARING = ("training.per_device_train_batch_size", "training.fsdp")
+
 _NAMED = 3
 
 
@@ -160,7 +163,7 @@ class RunFolder:
                 raise UserError(f"{self.path} is not a run folder, so it is not overwritten; name another with --run.")
             self._check_own_data(recipe)
 
-    def open(self, recipe: Recipe, steps: Callable[[], int]) -> Path | None:
+    def open(self, recipe: Recipe, steps: Callable[[], int], rows: int = 0) -> Path | None:
         """Write down what is trained in the claimed folder, in place of anything that is overwritten.
 
         All processes call this.
@@ -168,6 +171,7 @@ class RunFolder:
         Args:
             recipe: The recipe as it is trained.
             steps: Called for the number of steps that a resumed run takes in all.
+            rows: Rows in a batch of all processes; 0 where their number is not fixed.
 
         Returns:
             The checkpoint that training continues from, or ends with; None for a new run, and where none is complete.
@@ -178,7 +182,7 @@ class RunFolder:
         """
         checkpoint = None
         if self.continues:
-            checkpoint = checkpoints.to_resume_from(self.checkpoints, any_processes=self.start == "finish")
+            checkpoint = checkpoints.to_resume_from(self.checkpoints, any_processes=self.start == "finish", rows=rows)
         with processes.agreed():
             if processes.rank() == 0:
                 if self.start == "resume" and checkpoint is not None:
@@ -271,7 +275,7 @@ class RunFolder:
     def _check_same(self, before: Recipe, recipe: Recipe) -> None:
         """Raise UserError if settings differ from those of the run before, other than by more steps to take."""
         # A given number of epochs switches off the minimum number of steps.
-        allowed = (*MORE, "training.min_steps") if self.start == "resume" else ()
+        allowed = (*MORE, *SHARING, "training.min_steps") if self.start == "resume" else ()
         changes = [change for change in _changes(before, recipe) if change[0] not in allowed]
         if changes:
             told = [f"{key} is {_shown(new)} ({_shown(old)} before)" for key, old, new in changes[:_NAMED]]
@@ -283,7 +287,7 @@ class RunFolder:
             )
         for key, old, new in _changes(before, recipe):
             # Without a number of steps, or with -1, epochs decide, and how many steps they have is known later.
-            if old is not None and new is not None and min(old, new) > 0 and new < old:
+            if key not in SHARING and old is not None and new is not None and min(old, new) > 0 and new < old:
                 raise UserError(
                     f"expected {key} to be at least {old}, as when {self.path} was started, got {new}; to end the run "
                     "where it was stopped, use --finish."

@@ -122,7 +122,8 @@ def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
         trainer = _make_trainer(ready, arguments, began)
         trainer.finishing = folder.start == "finish"
         # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next one.
-        checkpoint = folder.open(recipe, partial(_total_steps, trainer))
+        fixed = not vars(recipe.options).get("batch_tokens")
+        checkpoint = folder.open(recipe, partial(_total_steps, trainer), trainer.batch_rows() if fixed else 0)
         minutes, test = ready.recipe.options.max_minutes, ready.prepared.splits.get("test")
         deadline = Deadline(trainer, minutes, test, start) if minutes and not trainer.finishing else None
         early = _learn(trainer, recipe, deadline, checkpoint, progress)

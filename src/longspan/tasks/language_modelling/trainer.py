@@ -218,19 +218,18 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
 
     def restore_state(self, checkpoint: Path) -> None:
         if self.carries and not self.finishing:
-            self._states = self._read_states(self._states_file(checkpoint))
+            self._states = self._read_states(checkpoint)
 
     def _states_file(self, checkpoint: Path) -> Path:
         return checkpoint / f"states-{self.args.process_index}.safetensors"
 
-    def _read_states(self, path: Path) -> MixerStates:
-        """Return the saved states. Raises UserError unless they match this training run."""
+    def _read_states(self, checkpoint: Path) -> MixerStates:
+        """Return the saved states of this process's rows. Raises UserError unless they match this training run."""
+        path = self._states_file(checkpoint)
         try:
-            with safe_open(path, "pt") as file:
-                saved_by = int((file.metadata() or {}).get("processes", 0))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            saved_by, tensors = _read_tensors(path if path.exists() else checkpoint / "states-0.safetensors")
             if saved_by != self.args.world_size:
-                raise UserError(f"they were saved by {saved_by} processes")
+                tensors = self._share(checkpoint, saved_by)
             states: MixerStates = self.model.base_model.states_from(tensors)
             if states.batch_size != self._train_batch_size:
                 raise UserError(f"they have {states.batch_size} rows")
@@ -241,6 +240,24 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
                 "again with --overwrite."
             ) from error
         return states
+
+    def _share(self, checkpoint: Path, saved_by: int) -> dict[str, Tensor]:
+        """Tensors of this process's rows, of states that another number of processes has saved."""
+        every = [_read_tensors(checkpoint / f"states-{rank}.safetensors")[1] for rank in range(saved_by)]
+        first = self.args.process_index * self._train_batch_size
+        own = slice(first, first + self._train_batch_size)
+        # Rows follow each other from process to process; only the length is the same for all.
+        return {
+            name: torch.cat([each[name] for each in every])[own].clone() if one.ndim else one
+            for name, one in every[0].items()
+        }
+
+
+def _read_tensors(path: Path) -> tuple[int, dict[str, Tensor]]:
+    """Number of processes that saved a file of states, and its tensors."""
+    with safe_open(path, "pt") as file:
+        saved_by = int((file.metadata() or {}).get("processes", 0))
+        return saved_by, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
 
 
 def _mixed(output: Any) -> Tensor:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from longspan import evaluate, recipes, train
 from longspan.errors import UserError
 from longspan.tasks.base.task import Recipe
-from longspan.training.base import load_mean
-from longspan.training.checkpoints import complete
+from longspan.training.checkpoints import complete, load_mean
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
 

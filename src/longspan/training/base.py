@@ -9,7 +9,6 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic
 
@@ -19,7 +18,7 @@ from accelerate import DistributedType
 from datasets import Dataset
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -38,6 +37,7 @@ from longspan.results.parts import Parts
 from longspan.results.scores import S
 from longspan.training import checkpoints, processes
 from longspan.training.arguments import Arguments
+from longspan.training.checkpoints import Averaged
 from longspan.training.context_parallel import ProcessSlices, check_model, cut_batch, process_slices
 from longspan.training.depths import decay
 from longspan.training.optimizers import Joined, Muon, apart, clip_gradients, matrices_of, tables_of, take
@@ -46,63 +46,6 @@ from longspan.training.stopping import EarlyStopping, best_scores, improves
 
 IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 """Where each process has parts of the weights."""
-
-
-@dataclass(frozen=True)
-class Averaged:
-    """Result of averaging the last checkpoints.
-
-    Attributes:
-        steps: Steps after which the checkpoints were saved, in order.
-        metric: The score by which models are chosen; empty where there are too few checkpoints for a mean.
-        value: That of the mean on the validation split; None without validation.
-        best: That of the best checkpoint.
-        kept: Whether the mean is the model that was kept.
-    """
-
-    steps: list[int]
-    metric: str
-    value: float | None
-    best: float | None
-    kept: bool
-
-    def announcement(self) -> str:
-        """One sentence for users."""
-        if len(self.steps) < 2:
-            found = "1 checkpoint" if self.steps else "no checkpoint"
-            return f"training.average_last found {found}, of which there is no mean; kept the model as it was."
-        mean = f"the mean of the last {len(self.steps)} checkpoints"
-        if self.value is None or self.best is None:
-            return f"kept {mean}, without validation."
-        chosen = "kept the mean" if self.kept else "kept the checkpoint"
-        return f"{mean} has a validation {self.metric} of {self.value:.4g}, the best one {self.best:.4g}; {chosen}."
-
-
-def load_mean(model: nn.Module, folders: Sequence[Path]) -> None:
-    """Give a model the mean of the parameters in the folders of checkpoints; its buffers, such as fitted counts, stay.
-
-    Sums are in float64, so that their order and number do not matter.
-
-    Raises:
-        UserError: A checkpoint lacks a parameter, as those of adapters and of sharded weights do.
-    """
-    parameters = {name: each for name, each in model.named_parameters() if each.is_floating_point()}
-    sums = {name: torch.zeros_like(each, dtype=torch.float64, device="cpu") for name, each in parameters.items()}
-    for checkpoint in folders:
-        missing = set(sums)
-        for path in sorted(checkpoint.glob("model*.safetensors")):
-            with safe_open(path, "pt") as file:
-                for name in missing & set(file.keys()):
-                    sums[name] += file.get_tensor(name)
-                missing -= set(file.keys())
-        if missing:
-            raise UserError(
-                f"expected all weights of the model in {checkpoint} for training.average_last, got none named "
-                f"{min(missing)}; leave training.average_last out."
-            )
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(sums[name] / len(folders))
 
 
 MOST_EPOCHS = 50
@@ -267,7 +210,10 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 f"expected a task whose rows are cut over processes, such as model-text or classify, with "
                 f"training.context_parallel={count}, got another one; leave it out."
             )
-        if self.args.gradient_checkpointing or self.accelerator.distributed_type in IN_PARTS:
+        divided = self.accelerator.distributed_type in IN_PARTS or (
+            isinstance(self.args, Arguments) and self.args.shards
+        )
+        if self.args.gradient_checkpointing or divided:
             raise UserError(
                 f"expected whole weights and no gradient checkpointing with training.context_parallel={count}, whose "
                 "processes wait for each other in the middle of layers; leave one of them out."
@@ -384,7 +330,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
 
     def batch_rows(self) -> int:
         """Rows in a batch of all processes."""
-        return int(self._train_batch_size * self.args.world_size)
+        return int(self._train_batch_size * self.group_count)
 
     def count_sessions(self) -> None:
         """Bring `sessions` up to date. All processes call this."""
@@ -579,7 +525,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             return
         kept = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
         best, metric = self.state.best_metric, self._selection()[0]
-        load_mean(self.model, found)
+        checkpoints.load_mean(self.model, found)
         value, better, step = None, True, self.state.global_step
         if self.args.eval_strategy != "no":
             before = self.kept_step()

@@ -1,4 +1,4 @@
-"""Checkpoints that survive kills, full disks and damage: which are complete, and which one to resume from.
+"""Checkpoints that survive kills, full disks and damage: which are complete, which one to resume from, means of them.
 
 The last file written to a checkpoint is its seal: the hashes of all other files. If it is missing, the save was cut
 short, by a kill for example, and the checkpoint is useless; a file that differs from its hash is damaged. So no file
@@ -9,8 +9,14 @@ import hashlib
 import json
 import shutil
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import nn
 
 from longspan.errors import UserError
 from longspan.results.outputs import write_json
@@ -19,6 +25,63 @@ from longspan.training import processes
 SEAL = "seal.json"
 STATE = "trainer_state.json"
 """File of the Trainer's own state, in each checkpoint."""
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """Result of averaging the last checkpoints.
+
+    Attributes:
+        steps: Steps after which the checkpoints were saved, in order.
+        metric: The score by which models are chosen; empty where there are too few checkpoints for a mean.
+        value: That of the mean on the validation split; None without validation.
+        best: That of the best checkpoint.
+        kept: Whether the mean is the model that was kept.
+    """
+
+    steps: list[int]
+    metric: str
+    value: float | None
+    best: float | None
+    kept: bool
+
+    def announcement(self) -> str:
+        """One sentence for users."""
+        if len(self.steps) < 2:
+            found = "1 checkpoint" if self.steps else "no checkpoint"
+            return f"training.average_last found {found}, of which there is no mean; kept the model as it was."
+        mean = f"the mean of the last {len(self.steps)} checkpoints"
+        if self.value is None or self.best is None:
+            return f"kept {mean}, without validation."
+        chosen = "kept the mean" if self.kept else "kept the checkpoint"
+        return f"{mean} has a validation {self.metric} of {self.value:.4g}, the best one {self.best:.4g}; {chosen}."
+
+
+def load_mean(model: nn.Module, folders: Sequence[Path]) -> None:
+    """Give a model the mean of the parameters in the folders of checkpoints; its buffers, such as fitted counts, stay.
+
+    Sums are in float64, so that their order and number do not matter.
+
+    Raises:
+        UserError: A checkpoint lacks a parameter, as those of adapters and of sharded weights do.
+    """
+    parameters = {name: each for name, each in model.named_parameters() if each.is_floating_point()}
+    sums = {name: torch.zeros_like(each, dtype=torch.float64, device="cpu") for name, each in parameters.items()}
+    for checkpoint in folders:
+        missing = set(sums)
+        for path in sorted(checkpoint.glob("model*.safetensors")):
+            with safe_open(path, "pt") as file:
+                for name in missing & set(file.keys()):
+                    sums[name] += file.get_tensor(name)
+                missing -= set(file.keys())
+        if missing:
+            raise UserError(
+                f"expected all weights of the model in {checkpoint} for training.average_last, got none named "
+                f"{min(missing)}; leave training.average_last out."
+            )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(sums[name] / len(folders))
 
 
 def seal(checkpoint: Path, rows: int = 0) -> None:

@@ -1,5 +1,6 @@
 """The settings of a recipe's `[data]` table."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -169,6 +170,29 @@ class DataConfig(SourceData):
             raise UserError(
                 f"data.lowercase needs data.tokens to be one of {', '.join(TRAINED_TOKENS)}, got {self.tokens!r}, a "
                 "pretrained tokenizer, which handles case itself; set data.lowercase=false."
+            )
+
+
+@dataclass(frozen=True)
+class StreamedData(DataConfig):
+    """Texts that may be more than fit onto a disk or into memory."""
+
+    streaming: bool = option(
+        False,
+        "whether training rows are read and tokenised in each pass, in bounded memory and without a copy on disk. "
+        "`path` or `train` is a file, a folder or a pattern ('data/*.jsonl') of csv, tsv, jsonl, parquet or txt files, "
+        "or hub:NAME. Vocabulary, labels, counts and held-out rows are those of a sample (docs/guides/large-data.md).",
+    )
+    streaming_megabytes: float = option(
+        16.0, "size of that sample of `streaming`, in millions of characters", Range(above=0, below=math.inf)
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        stored = ("sample", "corrections", "file_column", "join_rows", "unlabelled")
+        for name in (name for name in stored if self.streaming and getattr(self, name, None)):
+            raise UserError(
+                f"expected data that are stored for data.{name}, got data.streaming=true; leave one of them out."
             )
 
 

@@ -1,6 +1,8 @@
 """Training on documents of any length, and scoring them, in batches of similar length."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -16,6 +18,8 @@ from longspan.data.batches.by_length import LengthBatches, padding_fraction
 from longspan.data.batches.drawn import DrawnExamples, EpochBatches
 from longspan.data.batches.encoding import lengths
 from longspan.data.batches.streams import Stream, measured, nothing, pad
+from longspan.data.sources.formats.schema import Row
+from longspan.data.sources.shards import ShardReader, Streamed
 from longspan.errors import UserError
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, unknown_labels
@@ -23,6 +27,7 @@ from longspan.results.scores import S
 from longspan.training import processes
 from longspan.training.base import LongspanTrainer
 from longspan.training.encoder_outputs import COMPUTED, EncoderOutputs, WithOutputs
+from longspan.training.streams import BlockStream, Examples, StreamBatches
 
 
 class Loader(DataLoader[Any]):
@@ -67,6 +72,8 @@ class LengthTrainer(LongspanTrainer[S]):
         drawn: what training reads in place of its data set, as many examples that are drawn again in each epoch; None
             for the data set. Batches are made by the lengths of the data set, so that batches of `batch_tokens` are
             sometimes a little larger.
+        streamed: training rows that are read in place of the data set, which is a sample of them; None for none.
+        read: makes examples of such rows.
         kwargs: arguments of `Trainer`. Data sets have the streams, the lengths of those that are `measured`, and
             `labels`.
 
@@ -82,6 +89,8 @@ class LengthTrainer(LongspanTrainer[S]):
         measure: Callable[[Any, Any], S] = _unmeasured,
         output: str = "logits",
         drawn: DrawnExamples[dict[str, Any]] | None = None,
+        streamed: Streamed | None = None,
+        read: Callable[[Sequence[Row]], list[dict[str, Any]]] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, data_collator=Collator(streams), **kwargs)
@@ -97,8 +106,27 @@ class LengthTrainer(LongspanTrainer[S]):
                 f"expected a document for each of {self.args.world_size} processes, got {len(self.train_dataset)} to "
                 "train on; start fewer processes."
             )
+        self.streamed, self.read = streamed, read
+        if streamed is not None and self.encoder_outputs is not None:
+            raise UserError(
+                "expected data that are stored for a frozen model.encoder, whose outputs are computed once, got "
+                "data.streaming=true; leave one of them out."
+            )
+
+    @functools.cached_property
+    def stream(self) -> StreamBatches | None:
+        """Batches of streamed rows; None where the data are stored."""
+        if self.streamed is None:
+            return None
+        rank, world = self.group_number, self.group_count
+        reader = ShardReader(self.streamed, data_seed(self.args), rank, world)
+        most = self.args.max_steps * self.args.gradient_accumulation_steps
+        count = self.streamed.batches(len(self._training_batches(rank)), most)
+        return StreamBatches(BlockStream(reader, self._batches_of), count, self.args.process_index, world)
 
     def get_train_dataloader(self) -> Loader:
+        if self.stream is not None:
+            return Loader(Examples(), batch_sampler=self.stream, collate_fn=self.data_collator)
         documents = self.rows(self.train_dataset, list(dict.fromkeys([*self.streams, "labels"])))
         batches = self._training_batches(self.group_number)
         return Loader(
@@ -169,6 +197,29 @@ class LengthTrainer(LongspanTrainer[S]):
             progress=not self.args.disable_tqdm and self.is_world_process_zero(),
             after_batch=self._scored_a_batch,
         )
+
+    def _batches_of(self, rows: Sequence[Row], number: int) -> list[list[dict[str, Any]]]:
+        """Batches of examples of similar length, of the block of streamed rows with a number."""
+        assert self.read is not None
+        examples, names = self.read(rows), measured(self.streams)
+        lengths = np.array([[len(example[name]) for name in names] for example in examples])
+        batches = LengthBatches(
+            lengths[:, 0] if len(names) == 1 else lengths,
+            self._train_batch_size,
+            max_tokens=self.batch_tokens,
+            shuffle=True,
+            seed=data_seed(self.args),
+        )
+        batches.set_epoch(number)
+        return [[examples[row] for row in batch] for batch in batches]
+
+    def save_state(self, checkpoint: Path) -> None:
+        if self.stream is not None:
+            self.stream.save(checkpoint)
+
+    def restore_state(self, checkpoint: Path) -> None:
+        if self.stream is not None and not self.finishing:
+            self.stream.restore(checkpoint)
 
     def _training_batches(self, rank: int) -> LengthBatches:
         return LengthBatches(

@@ -115,7 +115,8 @@ def load_split(run: Run, data: Any, split: str | None) -> tuple[Any, dict[str, i
     """
     config, task = run.recipe.data, run.task
     if data is not None:
-        config = task.reading(config, data)
+        stored = {"streaming": False} if hasattr(config, "streaming") else {}
+        config = task.reading(dataclasses.replace(config, **stored), data)
         config = dataclasses.replace(config, validation_fraction=0.0, test_fraction=0.0, sample=1.0)
     loaded = task.splits(config) if data is None else task.other_splits(run, config)
     if data is not None and set(loaded.splits) == {"train"}:

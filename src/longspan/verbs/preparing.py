@@ -101,6 +101,8 @@ def bytes_to_sample(recipe: Recipe) -> int:
     data = recipe.data
     if not recipe.options.max_minutes or data.sample or not data.samples or processes.count() > 1:
         return 0
+    if getattr(data, "streaming", False):
+        return 0
     size = source_bytes(data, recipe.task.columns(data))
     return size if size > 2 * FIRST_BYTES else 0
 

@@ -132,6 +132,17 @@ def _folded(text: str) -> str:
     return " ".join(text.split())
 
 
+def digests(rows: Dataset, columns: Sequence[Column]) -> set[bytes]:
+    """Digests of the documents of rows."""
+    return set(_digests(rows, identity(columns)).to_pylist())
+
+
+def digest(values: Mapping[str, Any], columns: Sequence[Column]) -> bytes:
+    """Digest of the document in the values of a row, as `digests` has it."""
+    parts = [_digest(_content(column.content(values[column.name]))) for column in identity(columns)]
+    return parts[0] if len(parts) == 1 else _digest(b"".join(parts))
+
+
 def _digests(rows: Dataset, columns: Sequence[Column]) -> pa.ChunkedArray:
     """Return the digest of each row, from the cache where they take long to compute."""
     features = Features({"digest": Value("binary")})

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ from longspan.data.columns.kinds import Column, Flags, Label, Labels, Text, Word
 from longspan.data.columns.values import shown
 from longspan.data.sources.announcements import note_encodings, note_left_out
 from longspan.data.sources.caching import SmallSample, read_splits
-from longspan.data.sources.duplicates import count_duplicates, documents, note_duplicates
-from longspan.data.sources.formats.schema import schema_of
+from longspan.data.sources.duplicates import count_duplicates, digest, digests, documents, note_duplicates
+from longspan.data.sources.formats.schema import Schema, schema_of
 from longspan.data.sources.locating import SPLITS, find
+from longspan.data.sources.shards import Shard, Streamed, find_shards, note_sample, sampled_sources
 from longspan.data.sources.splitting import beginning, cut, split_off, splits_one
 from longspan.errors import UserError
 from longspan.machine.printing import note
@@ -35,12 +37,14 @@ class Splits:
         encodings: Number of rows in other encodings than UTF-8, by encoding, where `data.encoding` is "auto".
         duplicates: Number of rows by split that repeat a document of the same split ("copies") or of another one
             ("in_train", "in_validation"): see `longspan.data.sources.duplicates.count_duplicates`. Empty without any.
+        stream: All training rows, where "train" is a sample of them.
     """
 
     splits: DatasetDict
     skipped: dict[str, int]
     encodings: dict[str, int] = field(default_factory=dict)
     duplicates: dict[str, dict[str, int]] = field(default_factory=dict)
+    stream: Streamed | None = None
 
     def notices(self) -> dict[str, Any]:
         """Notices of reading for the results, under the names of the attributes, as JSON."""
@@ -69,7 +73,9 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
     if stratify is not None and not any(isinstance(column, Label) and column.name == stratify for column in columns):
         raise ValueError(f"stratify must be the name of a Label column, got {stratify!r}")
     schema = schema_of(columns, config)
-    sources, share = find(config, schema, training), config.sample or 1.0
+    shards: dict[str, list[Shard]] = find_shards(config, schema) if getattr(config, "streaming", False) else {}
+    sources = sampled_sources(shards, config, schema) if shards else find(config, schema, training)
+    share = config.sample or 1.0
     if share < 1:
         sources = {
             split: one if split != "train" and one.size <= WHOLE_BYTES else one.sampled(share, config.split_seed)
@@ -111,7 +117,20 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
         told = [] if any(isinstance(column, Text) and column.together for column in columns) else list(fractions)
         note_duplicates(duplicates, {split: len(rows) for split, rows in ordered.items()}, told)
     ordered = {split: ordered[split] for split in SPLITS if split in ordered}
-    return Splits(DatasetDict(ordered), skipped, encodings, duplicates)
+    stream = _stream(shards["train"], schema, config, ordered) if shards else None
+    if stream and training:
+        note_sample(stream, stream.sampled + sum(len(ordered[split]) for split in fractions))
+    return Splits(DatasetDict(ordered), skipped, encodings, duplicates, stream)
+
+
+def _stream(shards: Sequence[Shard], schema: Schema, config: Any, splits: Mapping[str, Dataset]) -> Streamed:
+    """Training rows of shards, without documents that are held out."""
+    columns, held_out = schema.columns, [rows for split, rows in splits.items() if split != "train"]
+    known = frozenset().union(*(digests(rows, columns) for rows in held_out))
+    sampled, total = len(splits["train"]), sum(shard.rows for shard in shards)
+    drawn = sum(map(len, held_out)) if not (config.validation or config.test) else 0
+    rows = max(sampled, total - drawn) if all(shard.rows for shard in shards) else 0
+    return Streamed(shards, schema, config.skip_bad_rows, known, partial(digest, columns=columns), sampled, rows)
 
 
 def _corrected(config: Any, columns: Sequence[Column], splits: Mapping[str, Dataset]) -> Dataset:

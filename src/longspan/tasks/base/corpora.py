@@ -13,6 +13,7 @@ from longspan.data.columns.kinds import Column, Text
 from longspan.data.config import OF_THE_TOKENIZER, UnlabelledData
 from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.loading import Splits, load
+from longspan.data.sources.shards import Streamed
 from longspan.data.text.long_documents import pieces, summary, tokenize_documents
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
@@ -34,11 +35,13 @@ class Corpus:
         splits: The results of `longspan.data.text.long_documents.tokenize_documents` by split.
         tokenizer: Tokenizer that made them.
         table: Data of `documents_table`, with the rows left out under "skipped" and encodings under "encodings".
+        stream: All training rows, where the split "train" is a sample of them.
     """
 
     splits: dict[str, Dataset]
     tokenizer: PreTrainedTokenizerBase
     table: dict[str, Any]
+    stream: Streamed | None = None
 
 
 def text_column(data: CorpusData) -> Sequence[Column]:
@@ -93,7 +96,7 @@ def tokenised(recipe: Recipe[Any, Any], loaded: Splits, tokenizer: PreTrainedTok
         scored = int(scored_lengths(split, recipe.options.max_eval_tokens).sum())
         if name != "train" and scored < facts[name]["tokens"]:
             facts[name]["scored"] = scored
-    return Corpus(splits, tokenizer, {**facts, **loaded.notices()})
+    return Corpus(splits, tokenizer, {**facts, **loaded.notices()}, loaded.stream)
 
 
 def scored_lengths(tokens: Dataset, most: int) -> np.ndarray:

@@ -6,6 +6,7 @@ what goes with that, whatever the answers are.
 """
 
 import abc
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic
@@ -52,6 +53,10 @@ from longspan.training.lengths import LengthTrainer, data_seed, outputs, targets
 _TEXTS = (Value("string"), Value("large_string"))
 
 Facts = Mapping[str, tuple[str, Callable[[Any], str]]]
+
+
+def _unchanged(value: Any, where: str) -> Any:
+    return value
 
 
 class ProcessedTask(PipelineTask[S, D, LengthTrainingOptions, P], Generic[S, D, P]):
@@ -123,7 +128,9 @@ class ProcessedTask(PipelineTask[S, D, LengthTrainingOptions, P], Generic[S, D, 
         # Data without a validation split are refused later.
         if "validation" in splits:
             processor = processor.with_familiarity(splits["train"], splits["validation"])
-        return Prepared(splits, processor, config, data, self.details(made))
+        stream = loaded.stream
+        details = self.details(made) | (stream.details() if stream else {})
+        return Prepared(splits, processor, config, data, details, stream)
 
     def build_model(
         self, recipe: Recipe[D, LengthTrainingOptions], prepared: Prepared[P], counted: Counted | None = None
@@ -348,13 +355,28 @@ class ExampleTask(ProcessedTask[S, D, P], Generic[S, D, P]):
     ) -> dict[str, Any]:
         augmented = self._augmented(recipe.data)
         drawn = (prepared.splits["train"], prepared.processor, recipe.data, data_seed(arguments))
+        streamed = {
+            "streamed": prepared.stream,
+            "read": functools.partial(self._examples, prepared.processor, recipe.data, model.config),
+        }
         return {
             "batch_tokens": recipe.options.batch_tokens,
             "streams": self.streams(prepared.processor),
             "output": self.output,
             "measure": lambda logits, targets: self.score(logits, targets, model.config),
             "drawn": augmented(*drawn) if augmented else None,
+            **(streamed if prepared.stream else {}),
         }
+
+    def _examples(self, processor: P, data: D, config: LongspanConfig, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """Streams and labels of rows, as `encode` has them."""
+        target, streams = self.target(config), processor.streams
+        values = {column.name: [row.values[column.name] for row in rows] for column in processor.columns(data)}
+        labels = [(target.convert or _unchanged)(row.values[target.column], row.where) for row in rows]
+        return [
+            {**{name: stream.flat(one.streams[name]) for name, stream in streams.items()}, "labels": label}
+            for one, label in zip(processor.encode(values, data), labels, strict=True)
+        ]
 
     def encode(self, examples: Dataset, processor: P, data: D, config: LongspanConfig, name: str) -> Dataset:
         keep = {"labels": self.target(config)}

@@ -25,6 +25,7 @@ from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.in_memory import rows_of, with_data
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.paths import read_paths
+from longspan.data.sources.shards import Streamed
 from longspan.data.text.processor import TextProcessor
 from longspan.errors import UserError
 from longspan.machine.imports import modules_in, require
@@ -61,6 +62,7 @@ class Prepared(Generic[P]):
         data: By split, how many examples, tokens and the like there are, and under "skipped" the rows left out, and
             under "encodings" those in other encodings than UTF-8.
         details: Further details for `TrainingResult.details`, by names that its fields do not have.
+        stream: All training rows, where "train" is a sample of them.
     """
 
     splits: dict[str, Dataset]
@@ -68,6 +70,7 @@ class Prepared(Generic[P]):
     config: dict[str, Any]
     data: dict[str, Any]
     details: dict[str, Any] = field(default_factory=dict)
+    stream: Streamed | None = None
 
 
 def check_validation(splits: Collection[str]) -> None:

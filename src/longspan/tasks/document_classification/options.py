@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from longspan.data.config import UnlabelledData
+from longspan.data.config import StreamedData, UnlabelledData
 from longspan.options import option
 from longspan.tasks.base.options import ClassEvaluationOptions, LengthTrainingOptions
 
@@ -14,7 +14,7 @@ TrainingOptions = LengthTrainingOptions
 
 
 @dataclass(frozen=True)
-class ClassificationData(UnlabelledData):
+class ClassificationData(UnlabelledData, StreamedData):
     """Documents with their classes."""
 
     label_column: str = option(

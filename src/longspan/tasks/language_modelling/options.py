@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from longspan.data.config import StreamedData
 from longspan.options import Range, option
 from longspan.tasks.base import options
 from longspan.tasks.base.options import CorpusData, CorpusTrainingOptions
@@ -10,7 +11,9 @@ from longspan.tasks.base.options import CorpusData, CorpusTrainingOptions
 __all__ = ["EvaluationOptions", "LanguageModellingData", "TrainingOptions"]
 
 
-LanguageModellingData = CorpusData
+@dataclass(frozen=True)
+class LanguageModellingData(CorpusData, StreamedData):
+    """Documents, read again in each pass or stored."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ one is shorter, and padded on the right. `SegmentBatches` says which segments ar
 batch sampler knows its rank itself: Accelerate must not shard it again.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from longspan.errors import UserError
+from longspan.training.streams import BlockStream
 
 IGNORED = -100
 """The target of padding, which torch and transformers leave out of losses."""
@@ -180,3 +181,44 @@ class SegmentBatches(Sampler[list[Segment]]):
             starts[over], lengths[over], resets[over] = 0, 0, False
             columns = (documents.tolist(), starts.tolist(), lengths.tolist(), resets.tolist())
             yield [Segment(*values) for values in zip(*columns, strict=True)]
+
+
+class StreamedSegments:
+    """Segments of documents that are streamed: a row that has read one reads the next of the stream.
+
+    Args:
+        documents: Token ids of documents, `(n,)`, one after the other.
+        data: Makes the tensors of segments. Its documents are those that the rows read.
+        rows: Rows in a batch.
+    """
+
+    def __init__(self, documents: BlockStream[np.ndarray], data: SegmentData, rows: int) -> None:
+        self.documents, self.data = documents, data
+        self.data.documents = [np.zeros(0, dtype=np.int32)] * rows
+        # As if each had read an empty document.
+        self._starts = [1] * rows
+
+    def __next__(self) -> list[dict[str, Tensor]]:
+        batch, reading = [], list(self.data.documents)
+        for row, start in enumerate(self._starts):
+            if start > len(reading[row]):
+                reading[row], start = next(self.documents), 0
+            self.data.documents = reading
+            length = min(self.data.segment_length, len(reading[row]) + 1 - start)
+            batch.append(self.data[Segment(row, start, length, start == 0)])
+            self._starts[row] = start + length
+        return batch
+
+    def state(self) -> dict[str, Any]:
+        """Where the next segments are, as JSON."""
+        return {"documents": self.documents.state(), "starts": self._starts}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Documents that the rows read."""
+        return {f"row {row}": torch.from_numpy(ids.copy()) for row, ids in enumerate(self.data.documents)}
+
+    def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Continue from a state."""
+        self.documents.restore(state["documents"], {})
+        self._starts = list(state["starts"])
+        self.data.documents = [tensors[f"row {row}"].numpy() for row in range(len(self._starts))]

@@ -140,7 +140,8 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
             "bos_token_id": end,
             "eos_token_id": end,
         }
-        return Prepared(corpus.splits, TextProcessor(corpus.tokenizer), config, corpus.table)
+        details = corpus.stream.details() if corpus.stream else {}
+        return Prepared(corpus.splits, TextProcessor(corpus.tokenizer), config, corpus.table, details, corpus.stream)
 
     def configure(self, settings: Mapping[str, Any], from_data: Mapping[str, Any]) -> LongspanConfig:
         if not settings.get("causal", True):
@@ -174,6 +175,8 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
             "end_id": prepared.processor.tokenizer.eos_token_id,
             "pad_id": prepared.processor.tokenizer.pad_token_id,
             "max_eval_tokens": recipe.options.max_eval_tokens,
+            "streamed": prepared.stream,
+            "read": lambda texts: token_ids(prepared.processor.tokenizer, texts),
         }
 
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:

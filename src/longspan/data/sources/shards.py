@@ -1,0 +1,359 @@
+"""Training data that are read again in each pass instead of being stored: shards, a sample of them, and their rows.
+
+A shard is a table (csv, tsv, JSON lines, parquet), a text file, or a part of a data set of the Hub. What has to be
+known before training, such as the vocabulary, comes from a sample: the beginnings of shards. `ShardReader` reads the
+rows of all shards in blocks whose size is bounded, and can continue from any block.
+"""
+
+import copy
+import glob
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from longspan.data.columns.files import File
+from longspan.data.sources.files.decoding import open_text
+from longspan.data.sources.files.opening import encoding_of, examine, expand, open_packed, packed_suffix
+from longspan.data.sources.formats.folders import SPLIT_NAMES, list_files
+from longspan.data.sources.formats.rows import is_document
+from longspan.data.sources.formats.schema import Row, Schema
+from longspan.data.sources.formats.tables import FORMATS, PLAIN, read_table
+from longspan.data.sources.locating import Source, class_names, find
+from longspan.errors import UserError
+from longspan.machine.printing import note, printable
+
+#: Shards of which a sample is taken, and shards that are read in turns.
+_SAMPLED, _OPEN = 64, 8
+#: Rows and characters of a block, and rows that are read of a shard before it is the turn of the next.
+_ROWS, _CHARACTERS, _TURN = 8192, 1 << 23, 64
+#: Characters of the documents that text files are cut into, at ends of lines; bytes by which rows are estimated.
+_PART, _LOOK = 1 << 20, 1 << 20
+
+Place = dict[str, Any]
+"""Where the next block begins, as JSON."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Rows that are read in order.
+
+    Attributes:
+        name: Its name in messages.
+        facts: Everything its rows depend on besides the schema, as JSON.
+        read: Reads its rows with a schema.
+        rows: Number of its rows, estimated for large text files; 0 if unknown.
+    """
+
+    name: str
+    facts: Any
+    read: Callable[[Schema], Iterator[Row]]
+    rows: int
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """Training rows of shards.
+
+    Attributes:
+        shards: The shards.
+        schema: Their columns.
+        skip: Whether bad rows are left out.
+        held_out: Digests of the documents that are not trained on.
+        digest: Digest of the document in the values of a row.
+        sampled: Number of training rows in the sample.
+        rows: Number of training rows in all, estimated; 0 if unknown.
+    """
+
+    shards: Sequence[Shard]
+    schema: Schema
+    skip: bool
+    held_out: frozenset[bytes]
+    digest: Callable[[dict[str, Any]], bytes]
+    sampled: int
+    rows: int
+
+    def batches(self, of_sample: int, most: int) -> int:
+        """Number of batches of an epoch: about a pass, or all if nobody knows how many rows there are.
+
+        Args:
+            of_sample: Number of batches of the training rows in the sample.
+            most: Number of batches of the whole training run; 0 or less if that depends on the epochs.
+
+        Raises:
+            UserError: Neither is known.
+        """
+        if not self.rows and most <= 0:
+            raise UserError(
+                "expected training.max_steps to stream a data set that does not say how many rows it has, got none; set "
+                "it, and training.max_minutes=0."
+            )
+        return max(1, round(of_sample * self.rows / self.sampled) if self.rows else most)
+
+    def details(self) -> dict[str, Any]:
+        """What results say of them."""
+        return {"streaming": {"shards": len(self.shards), "rows": self.rows, "sampled": self.sampled}}
+
+
+def find_shards(config: Any, schema: Schema) -> dict[str, list[Shard]]:
+    """The shards of each split that `data.path` or `data.train` names; those of files are all of "train".
+
+    Raises:
+        UserError: There are none, they cannot be read, or a column is missing.
+    """
+    path = config.train or config.path
+    if path.startswith("hub:"):
+        return _hub_shards(path.removeprefix("hub:"), schema)
+    if glob.has_magic(path) and not expand(path).exists():
+        files = [Path(name) for name in sorted(glob.glob(str(expand(path)), recursive=True))]  # noqa: PTH207
+    elif expand(path).is_dir():
+        files = [Path(file.path) for file in list_files(expand(path))]
+    else:
+        files = [expand(path)]
+    files = [file for file in files if not file.is_dir() and packed_suffix(file) in (*FORMATS, PLAIN)]
+    if not files:
+        raise UserError(
+            f"expected files of rows ({', '.join(FORMATS)}) or of text ({PLAIN}) to stream, got none in {path!r}; set "
+            "data.path to a file, a folder, a pattern such as 'data/*.jsonl', or 'hub:NAME'."
+        )
+    return {"train": [_file_shard(file, schema) for file in files]}
+
+
+def sampled_sources(shards: dict[str, list[Shard]], config: Any, schema: Schema) -> dict[str, Source]:
+    """Sources of the sample, and of validation and test data of their own, which are read whole unless on the Hub."""
+    sources = {split: _sample(found, config.streaming_megabytes, schema) for split, found in shards.items()}
+    if config.validation or config.test:
+        sources |= find(replace(config, path="", train=""), schema, training=False)
+    return sources
+
+
+def note_sample(stream: Streamed, sampled: int) -> None:
+    """Say what the sample is."""
+    total = f"about {stream.rows:,}" if stream.rows else "an unknown number of"
+    note(
+        f"data.streaming: vocabulary, labels, counts and held-out rows are of a sample of {sampled:,} rows, the "
+        f"beginnings of {min(_SAMPLED, len(stream.shards)):,} of {len(stream.shards):,} shards; training reads "
+        f"{total} rows in a pass"
+    )
+
+
+def _sample(shards: Sequence[Shard], megabytes: float, schema: Schema) -> Source:
+    chosen = [shards[place] for place in np.linspace(0, len(shards) - 1, min(len(shards), _SAMPLED)).astype(int)]
+    most = megabytes * 1e6 / len(chosen)
+
+    def rows(schema: Schema) -> Iterator[Row]:
+        for shard in chosen:
+            size = 0
+            for row in shard.read(schema):
+                yield row
+                size += _size(row, schema)
+                if size >= most:
+                    break
+
+    name = chosen[0].name if len(shards) == 1 else f"{chosen[0].name} and {len(shards) - 1:,} shards more"
+    facts = ["sample", megabytes, [shard.facts for shard in chosen], schema.facts]
+    return Source(name, facts, rows, schema, round(megabytes * 1e6))
+
+
+def _size(row: Row, schema: Schema) -> int:
+    return sum(column.size(row.values.get(column.name)) for column in schema.columns)
+
+
+def _file_shard(path: Path, schema: Schema) -> Shard:
+    facts, kind = examine(path, "data.path"), packed_suffix(path)
+    documents = kind not in FORMATS and is_document(path, schema)
+    # It says what is wrong with other files.
+    read = partial(_parts if documents else read_table, path)
+    rows = 0 if kind == ".parquet" or not (documents or kind in FORMATS) else _rows_in(path, kind, facts.st_size)
+    if kind == ".parquet":
+        rows = int(pq.read_metadata(path).num_rows)
+    return Shard(printable(path.name), [str(path.resolve()), facts.st_size, facts.st_mtime_ns], read, rows)
+
+
+def _rows_in(path: Path, kind: str, size: int) -> int:
+    """Rows of a text file, estimated by its beginning; a packed one, whose size says little, is read whole."""
+    packed, read, rows, quotes, last = path.suffix.lower() != kind, 0, 0, 0, b"\n"
+    with open_packed(path) as raw:
+        while block := raw.read(_LOOK):
+            read, last = read + len(block), block[-1:]
+            if kind == PLAIN:
+                rows = -(-read // _PART)
+            elif kind in (".csv", ".tsv"):
+                # Line breaks in quotation marks end no row.
+                values = np.frombuffer(block, np.uint8)
+                outside = (np.cumsum(values == ord('"')) + quotes) % 2 == 0
+                rows, quotes = rows + int(((values == ord("\n")) & outside).sum()), quotes + block.count(b'"')
+            else:
+                rows += block.count(b"\n")
+            if not packed:
+                break
+    rows += last != b"\n" and kind != PLAIN
+    return max(1, rows if packed or read >= size else round(rows * size / read))
+
+
+def _parts(path: Path, schema: Schema) -> Iterator[Row]:
+    """Read a text file as documents that fit into memory, cut at ends of lines."""
+    name, encoding = printable(path.name), encoding_of(path, schema.encoding)
+    schema = replace(schema, encoding=encoding)
+    column = next(column for column in schema.columns if column.required)
+
+    def row(lines: list[str], number: int) -> Row:
+        return schema.row({schema.names[column.name]: "".join(lines)}, f"{name}, part {number}", path.parent)
+
+    with open_packed(path) as raw, open_text(raw, name, encoding, "\n") as lines:
+        part: list[str] = []
+        size = number = 0
+        for line in lines:
+            part.append(line)
+            size += len(line)
+            if size >= _PART:
+                number += 1
+                yield row(part, number)
+                part, size = [], 0
+        if "".join(part).strip():
+            yield row(part, number + 1)
+
+
+def _hub_shards(address: str, schema: Schema) -> dict[str, list[Shard]]:
+    from datasets import load_dataset_builder
+    from datasets.exceptions import DatasetsError
+
+    if files := schema.of(File):
+        raise UserError(f"expected texts in the rows to stream, got files (data.{files[0].setting}); download them.")
+    local = address.startswith((".", "/", "~"))
+    parts = [str(expand(address))] if local else address.split("/", 2)
+    name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
+    try:
+        builder = load_dataset_builder(name, settings)
+        streams = builder.as_streaming_dataset()
+    except (DatasetsError, OSError, ValueError, NotImplementedError) as error:
+        problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise UserError(
+            f"expected to stream the data set {address!r}, got an error ({problem}); check its name, OWNER/NAME or "
+            "OWNER/NAME/CONFIG, and the connection."
+        ) from None
+    known = builder.info.splits or {}
+    found: dict[str, list[Shard]] = {}
+    for split, stream in streams.items():
+        if split not in SPLIT_NAMES:
+            continue
+        title, files_of = f"{address}, {split}", str((builder.config.data_files or {}).get(split, ""))
+        total = int(getattr(known.get(split), "num_examples", 0) or 0)
+        found[SPLIT_NAMES[split]] = [
+            Shard(
+                title if stream.num_shards == 1 else f"{title}, shard {number + 1}",
+                [address, split, number, files_of],
+                partial(_hub_rows, stream.shard(stream.num_shards, number), title, number),
+                total // stream.num_shards,
+            )
+            for number in range(stream.num_shards)
+        ]
+    if "train" not in found:
+        raise UserError(
+            f"expected a split 'train' in the data set 'hub:{address}', got {', '.join(streams)}; use another data set."
+        )
+    return found
+
+
+def _hub_rows(stream: Any, title: str, shard: int, schema: Schema) -> Iterator[Row]:
+    features = stream.features or {}
+    for number, row in enumerate(stream, 1):
+        if number == 1:
+            schema.check_present(title, list(row))
+        cells = {name: class_names(row[name], features.get(name)) for name in schema.sources if name in row}
+        yield schema.row(cells, f"{title}, shard {shard + 1}, row {number}", Path())
+
+
+class ShardReader:
+    """Blocks of the training rows of shards, pass after pass.
+
+    The shards of a pass come in a random order, and some are read in turns, so that neighbours are of several shards.
+    Several processes have shards of their own; of fewer shards than processes, each reads its share of the rows.
+
+    Args:
+        stream: What is read.
+        seed: Seed of the order.
+        rank: Number of this process.
+        world: Number of processes.
+
+    Attributes:
+        place: Where the next block begins.
+        skipped: Number of bad rows left out so far.
+    """
+
+    def __init__(self, stream: Streamed, seed: int, rank: int = 0, world: int = 1) -> None:
+        self.stream, self.seed = stream, seed
+        deal_shards = len(stream.shards) >= world
+        self.shards = stream.shards[rank::world] if deal_shards else stream.shards
+        self._rank, self._world = (0, 1) if deal_shards else (rank, world)
+        self.place: Place = {"passes": 0, "next": 0, "turn": 0, "open": []}
+        self.skipped = 0
+        self._readers: dict[int, Iterator[Row]] = {}
+
+    def seek(self, place: Place) -> None:
+        """Go on from a place; the rows of open shards before it are read once more."""
+        self.place, self._readers = copy.deepcopy(place), {}
+
+    def block(self) -> list[Row]:
+        """Read the next rows, at most those up to the end of a pass.
+
+        Raises:
+            UserError: A row is bad, or there are no rows for this process.
+        """
+        place, size, started = self.place, 0, False
+        rows: list[Row] = []
+        while len(rows) < _ROWS and size < _CHARACTERS:
+            self._open_shards()
+            if not place["open"]:
+                place |= {"passes": place["passes"] + 1, "next": 0, "turn": 0}
+                if rows:
+                    break
+                if started:
+                    raise UserError(
+                        "expected rows to train on in the shards of each process, got none; start fewer processes."
+                    )
+                started = True
+                continue
+            place["turn"] %= len(place["open"])
+            entry = place["open"][place["turn"]]
+            shard, number = entry
+            taken = 0
+            for row in self._rows(shard, number):
+                if number % self._world == self._rank and self._is_wanted(row):
+                    rows.append(row)
+                number, taken = number + 1, taken + _size(row, self.stream.schema)
+                if number - entry[1] == _TURN or taken >= _CHARACTERS // _OPEN:
+                    entry[1] = number
+                    place["turn"] += 1
+                    break
+            else:
+                del place["open"][place["turn"]], self._readers[shard]
+            size += taken
+        return rows
+
+    def _open_shards(self) -> None:
+        place = self.place
+        order = np.random.default_rng((self.seed, place["passes"])).permutation(len(self.shards))
+        while len(place["open"]) < _OPEN and place["next"] < len(order):
+            place["open"].append([int(order[place["next"]]), 0])
+            place["next"] += 1
+
+    def _rows(self, shard: int, start: int) -> Iterator[Row]:
+        if shard not in self._readers:
+            self._readers[shard] = islice(self.shards[shard].read(self.stream.schema), start, None)
+        return self._readers[shard]
+
+    def _is_wanted(self, row: Row) -> bool:
+        if row.problem:
+            if not self.stream.skip:
+                raise UserError(
+                    f"{row.where}: {row.problem}; fix it, or set data.skip_bad_rows=true to drop and count such rows."
+                )
+            self.skipped += 1
+            return False
+        return self.stream.digest(row.values) not in self.stream.held_out

@@ -1,0 +1,160 @@
+"""Batches of training data that are streamed: `BlockStream`, which reads ahead, and `StreamBatches`."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import Sampler
+
+from longspan.data.sources.formats.schema import Row
+from longspan.data.sources.shards import Place, ShardReader
+from longspan.errors import UserError
+
+T = TypeVar("T")
+
+
+class BlockStream(Generic[T]):
+    """Items made of blocks of rows, without an end.
+
+    A thread reads and tokenises the next block while the last one is trained on, so two are in memory at most.
+
+    Args:
+        reader: Reads the blocks.
+        make: Makes the items of a block, given its number.
+    """
+
+    def __init__(self, reader: ShardReader, make: Callable[[Sequence[Row], int], Sequence[T]]) -> None:
+        self.reader, self.make = reader, make
+        self._pool = ThreadPoolExecutor(1, "longspan-stream")
+        self._ahead: Future[tuple[Place, Sequence[T]]] | None = None
+        self._begun: Place = copy.deepcopy(reader.place)
+        self._items: Sequence[T] = ()
+        self._block, self._taken = -1, 0
+
+    def __next__(self) -> T:
+        while self._taken >= len(self._items):
+            self._advance()
+        self._taken += 1
+        return self._items[self._taken - 1]
+
+    def state(self) -> dict[str, Any]:
+        """Where the next item is, as JSON."""
+        return {"begun": self._begun, "block": self._block, "taken": self._taken}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """State that is no JSON: none."""
+        return {}
+
+    def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Continue from a state."""
+        if self._ahead is not None:
+            self._ahead.result()
+            self._ahead = None
+        self.reader.seek(state["begun"])
+        self._items, self._block, self._taken = (), state["block"], 0
+        if self._block >= 0:
+            self._block -= 1
+            self._advance()
+            self._taken = state["taken"]
+
+    def _advance(self) -> None:
+        self._block, self._taken = self._block + 1, 0
+        ahead = self._ahead or self._pool.submit(self._next_block, self._block)
+        self._begun, self._items = ahead.result()
+        self._ahead = self._pool.submit(self._next_block, self._block + 1)
+
+    def _next_block(self, number: int) -> tuple[Place, Sequence[T]]:
+        begun = copy.deepcopy(self.reader.place)
+        return begun, self.make(self.reader.block(), number)
+
+
+class Batches(Protocol):
+    """Batches without an end, whose place can be saved."""
+
+    def __next__(self) -> list[Any]:
+        """The next batch."""
+
+    def state(self) -> dict[str, Any]:
+        """Where the next batch is, as JSON."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The rest of the state."""
+
+    def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+        """Continue from a state."""
+
+
+class StreamBatches(Sampler[list[Any]]):
+    """Batches of an endless stream, cut into epochs of equally many: about one pass each.
+
+    They hold examples, not their numbers (`Examples`). A resumed run continues in the middle of a shard.
+
+    Args:
+        batches: The batches.
+        count: Number of batches of an epoch.
+        rank: Number of this process.
+        world: Number of processes.
+    """
+
+    def __init__(self, batches: Batches, count: int, rank: int, world: int) -> None:
+        self.batches, self.count, self.rank, self.world = batches, count, rank, world
+        self.epoch = self.number = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch, from 0 up."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        for number in range(self.epoch * self.count, (self.epoch + 1) * self.count):
+            if number < self.number:
+                # The Trainer skips what a resumed run has read before.
+                yield []
+                continue
+            self.number += 1
+            yield next(self.batches)
+
+    def save(self, checkpoint: Path) -> None:
+        """Write the place of this process into a checkpoint."""
+        state = {"number": self.number, "world": self.world, "batches": self.batches.state()}
+        save_file(self.batches.tensors(), self._file(checkpoint), {"state": json.dumps(state)})
+
+    def restore(self, checkpoint: Path) -> None:
+        """Continue from the place in a checkpoint.
+
+        Raises:
+            UserError: It has none, or that of another number of processes.
+        """
+        path = self._file(checkpoint)
+        try:
+            with safe_open(path, "pt") as file:
+                state = json.loads((file.metadata() or {})["state"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            if state["world"] != self.world:
+                raise UserError(f"that of one of {state['world']} processes")
+        except (FileNotFoundError, KeyError, SafetensorError, ValueError, UserError) as error:
+            raise UserError(
+                f"expected {path} to say where one of {self.world} processes was in its shards, got: {error}; resume "
+                "with as many processes as before, or start again with --overwrite."
+            ) from error
+        self.batches.restore(state["batches"], tensors)
+        self.number = state["number"]
+
+    def _file(self, checkpoint: Path) -> Path:
+        return checkpoint / f"stream-{self.rank}.safetensors"
+
+
+class Examples(TorchDataset[Any]):
+    """What a loader reads where its batches are examples, not their numbers: the same."""
+
+    def __getitem__(self, example: Any) -> Any:
+        return example

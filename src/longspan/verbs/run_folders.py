@@ -84,7 +84,7 @@ class RunFolder:
             run = recipe
         folder = cls(Path(run or Path("runs", name)), chosen[0] if chosen else "new")
         # So one command starts a job and, when a scheduler starts it again, continues.
-        return cls(folder.path, "new") if folder.start == "resume" and folder._is_vacant() else folder
+        return cls(folder.path, "new") if folder.start == "resume" and folder.is_vacant() else folder
 
     @property
     def checkpoints(self) -> Path:
@@ -317,7 +317,7 @@ class RunFolder:
                 + "; restore it, or train from scratch with --overwrite."
             )
 
-    def _is_vacant(self) -> bool:
+    def is_vacant(self) -> bool:
         """Whether no training run has written anything: one may have been stopped while it read its data."""
         if self.path.is_symlink() or not self.path.is_dir():
             return not self.path.is_symlink() and not self.path.exists()

@@ -7,7 +7,8 @@ rows of all shards in blocks whose size is bounded, and can continue from any bl
 
 import copy
 import glob
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -269,6 +270,13 @@ def _hub_rows(stream: Any, title: str, shard: int, schema: Schema) -> Iterator[R
         yield schema.row(cells, f"{title}, shard {shard + 1}, row {number}", Path())
 
 
+def _close(readers: dict[int, Iterator[Row]]) -> None:
+    for rows in readers.values():
+        if isinstance(rows, Generator):
+            rows.close()
+    readers.clear()
+
+
 class ShardReader:
     """Blocks of the training rows of shards, pass after pass.
 
@@ -294,10 +302,13 @@ class ShardReader:
         self.place: Place = {"passes": 0, "next": 0, "turn": 0, "open": []}
         self.skipped = 0
         self._readers: dict[int, Iterator[Row]] = {}
+        # Files that are open when the interpreter ends are closed while it still can.
+        weakref.finalize(self, _close, self._readers)
 
     def seek(self, place: Place) -> None:
         """Go on from a place; the rows of open shards before it are read once more."""
-        self.place, self._readers = copy.deepcopy(place), {}
+        self.place = copy.deepcopy(place)
+        _close(self._readers)
 
     def block(self) -> list[Row]:
         """Read the next rows, at most those up to the end of a pass.
@@ -345,7 +356,8 @@ class ShardReader:
 
     def _rows(self, shard: int, start: int) -> Iterator[Row]:
         if shard not in self._readers:
-            self._readers[shard] = islice(self.shards[shard].read(self.stream.schema), start, None)
+            rows = self._readers[shard] = self.shards[shard].read(self.stream.schema)
+            next(islice(rows, start, start), None)
         return self._readers[shard]
 
     def _is_wanted(self, row: Row) -> bool:

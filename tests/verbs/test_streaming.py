@@ -152,8 +152,10 @@ def test_data_sets_of_the_hub_are_streamed(tmp_path: Path) -> None:
     assert len(found.shards) == 2
     texts = [row.values["text"] for row in ShardReader(found, 0).block()]
     assert sorted(texts) == sorted(row["text"] for number in range(2) for row in rows(20, number))
-    with pytest.raises(UserError, match="says how many rows it has"):
-        Streamed(found.shards, found.schema, False, frozenset(), found.digest, 4, 0).steps(1)
+    unknown = Streamed(found.shards, found.schema, False, frozenset(), found.digest, 4, 0)
+    with pytest.raises(UserError, match=r"expected training\.max_steps to stream a data set that"):
+        unknown.batches(1, -1)
+    assert unknown.batches(1, 500) == 500
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,8 @@ class Streamed:
         """
         if not self.rows and most <= 0:
             raise UserError(
-                "expected training.max_steps to stream a data set that does not say how many rows it has, got none; set "
-                "it, and training.max_minutes=0."
+                "expected training.max_steps to stream a data set that does not say how many rows it has, got none; "
+                "set it, and training.max_minutes=0."
             )
         return max(1, round(of_sample * self.rows / self.sampled) if self.rows else most)
 

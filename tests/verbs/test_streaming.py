@@ -220,7 +220,7 @@ def test_a_run_killed_in_the_middle_of_a_shard_resumes_to_the_same_losses(
     train(arguments[0], arguments[1:], run=tmp_path / "whole", progress=False)
     run = tmp_path / "run"
     checkpoint = killed(arguments, run)
-    assert (checkpoint / "stream-0.safetensors").is_file()
+    assert (checkpoint / "stream-0.json").is_file()
     train(arguments[0], arguments[1:], run=run, resume=True, progress=False)
     same_result(run, tmp_path / "whole")
     one, other = (json.loads((path / "metrics.json").read_text())["history"] for path in (run, tmp_path / "whole"))

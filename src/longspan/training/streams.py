@@ -1,21 +1,18 @@
 """Batches of training data that are streamed: `BlockStream`, which reads ahead, and `StreamBatches`."""
 
 import copy
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import Sampler
 
 from longspan.data.sources.formats.schema import Row
 from longspan.data.sources.shards import Place, ShardReader
 from longspan.errors import UserError
+from longspan.results.outputs import json_object, write_json
 
 T = TypeVar("T")
 
@@ -48,11 +45,7 @@ class BlockStream(Generic[T]):
         """Where the next item is, as JSON."""
         return {"begun": self._begun, "block": self._block, "taken": self._taken}
 
-    def tensors(self) -> dict[str, Tensor]:
-        """State that is no JSON: none."""
-        return {}
-
-    def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state."""
         if self._ahead is not None:
             self._ahead.result()
@@ -75,35 +68,19 @@ class BlockStream(Generic[T]):
         return begun, self.make(self.reader.block(), number)
 
 
-class Batches(Protocol):
-    """Batches without an end, whose place can be saved."""
-
-    def __next__(self) -> list[Any]:
-        """The next batch."""
-
-    def state(self) -> dict[str, Any]:
-        """Where the next batch is, as JSON."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The rest of the state."""
-
-    def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Continue from a state."""
-
-
 class StreamBatches(Sampler[list[Any]]):
     """Batches of an endless stream, cut into epochs of equally many: about one pass each.
 
     They hold examples, not their numbers (`Examples`). A resumed run continues in the middle of a shard.
 
     Args:
-        batches: The batches.
+        batches: The batches: a `BlockStream`, or what has its methods.
         count: Number of batches of an epoch.
         rank: Number of this process.
         world: Number of processes.
     """
 
-    def __init__(self, batches: Batches, count: int, rank: int, world: int) -> None:
+    def __init__(self, batches: Any, count: int, rank: int, world: int) -> None:
         self.batches, self.count, self.rank, self.world = batches, count, rank, world
         self.epoch = self.number = 0
 
@@ -126,31 +103,20 @@ class StreamBatches(Sampler[list[Any]]):
     def save(self, checkpoint: Path) -> None:
         """Write the place of this process into a checkpoint."""
         state = {"number": self.number, "world": self.world, "batches": self.batches.state()}
-        save_file(self.batches.tensors(), self._file(checkpoint), {"state": json.dumps(state)})
+        write_json(checkpoint / f"stream-{self.rank}.json", state)
 
     def restore(self, checkpoint: Path) -> None:
-        """Continue from the place in a checkpoint.
-
-        Raises:
-            UserError: It has none, or that of another number of processes.
-        """
-        path = self._file(checkpoint)
-        try:
-            with safe_open(path, "pt") as file:
-                state = json.loads((file.metadata() or {})["state"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            if state["world"] != self.world:
-                raise UserError(f"that of one of {state['world']} processes")
-        except (FileNotFoundError, KeyError, SafetensorError, ValueError, UserError) as error:
+        """Continue from the place in a checkpoint. Raises UserError if it has that of another number of processes."""
+        path = checkpoint / f"stream-{self.rank}.json"
+        state = json_object(path) if path.is_file() else {}
+        if state.get("world") != self.world:
             raise UserError(
-                f"expected {path} to say where one of {self.world} processes was in its shards, got: {error}; resume "
-                "with as many processes as before, or start again with --overwrite."
-            ) from error
-        self.batches.restore(state["batches"], tensors)
+                f"expected {path} to say where one of {self.world} processes was in its shards, got that of "
+                f"{state.get('world', 'none')}; resume with as many processes as before, or start again with "
+                "--overwrite."
+            )
+        self.batches.restore(state["batches"])
         self.number = state["number"]
-
-    def _file(self, checkpoint: Path) -> Path:
-        return checkpoint / f"stream-{self.rank}.safetensors"
 
 
 class Examples(TorchDataset[Any]):

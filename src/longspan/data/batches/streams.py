@@ -1,5 +1,6 @@
 """Named streams, the ragged arrays that a model reads, and batches of them: `Stream`, `pad` and `nothing`."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,9 +43,13 @@ class Stream:
 
     def array(self, values: Any) -> np.ndarray:
         """Return the stream of one example, flat or not, as (t,) or (t, width), in the type of batches."""
-        kind = np.dtype(np.int64 if np.issubdtype(self.type, np.integer) else self.type)
-        found = np.asarray(values, dtype=kind)
+        found = np.asarray(values, dtype=_batch_type(self.type))
         return found.reshape(-1, self.width) if self.width else found
+
+
+@functools.cache
+def _batch_type(kind: str) -> np.dtype[Any]:
+    return np.dtype(np.int64 if np.issubdtype(kind, np.integer) else kind)
 
 
 def measured(streams: Mapping[str, Stream]) -> list[str]:

@@ -7,7 +7,7 @@ one is shorter, and padded on the right. `SegmentBatches` says which segments ar
 batch sampler knows its rank itself: Accelerate must not shard it again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -210,15 +210,12 @@ class StreamedSegments:
         return batch
 
     def state(self) -> dict[str, Any]:
-        """Where the next segments are, as JSON."""
-        return {"documents": self.documents.state(), "starts": self._starts}
+        """Where the next segments are, and the documents that rows read, as JSON."""
+        reading = [ids.tolist() for ids in self.data.documents]
+        return {"documents": self.documents.state(), "starts": self._starts, "reading": reading}
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Documents that the rows read."""
-        return {f"row {row}": torch.from_numpy(ids.copy()) for row, ids in enumerate(self.data.documents)}
-
-    def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Continue from a state."""
-        self.documents.restore(state["documents"], {})
+        self.documents.restore(state["documents"])
         self._starts = list(state["starts"])
-        self.data.documents = [tensors[f"row {row}"].numpy() for row in range(len(self._starts))]
+        self.data.documents = [np.array(ids, dtype=np.int32) for ids in state["reading"]]

@@ -76,6 +76,7 @@ def test_divided_weights_train_as_whole_ones(recipe_file: Path, tmp_path: Path) 
             r"optimizer .* got training\.optim=adafactor; choose",
         ),
         (["training.fsdp=full_shard", "training.fp16=true"], r"expected training\.fsdp or training\.fp16, got both"),
+        (["training.fsdp=full_shard", "training.torch_compile=true"], r"or training\.torch_compile, got both"),
         (['training.fsdp_config={"version"=2}'], r"expected no training\.fsdp_config, .* got one; leave it out"),
     ],
 )

@@ -63,7 +63,7 @@ def load_mean(model: nn.Module, folders: Sequence[Path]) -> None:
     Sums are in float64, so that their order and number do not matter.
 
     Raises:
-        UserError: A checkpoint lacks a parameter, as those of adapters and of sharded weights do.
+        UserError: A checkpoint lacks a parameter, as those of adapters do.
     """
     parameters = {name: each for name, each in model.named_parameters() if each.is_floating_point()}
     sums = {name: torch.zeros_like(each, dtype=torch.float64, device="cpu") for name, each in parameters.items()}

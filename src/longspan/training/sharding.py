@@ -51,7 +51,7 @@ def check(training: Mapping[str, Any]) -> None:
             f"expected an optimizer that works on parts of weights for training.fsdp, got training.optim={optimizer}; "
             f"choose among {', '.join(OPTIMIZERS)}."
         )
-    for key in ("deepspeed", "fp16"):
+    for key in ("deepspeed", "fp16", "torch_compile", "torch_compile_backend", "torch_compile_mode"):
         if training.get(key):
             raise UserError(f"expected training.fsdp or training.{key}, got both; leave one of them out.")
 

@@ -1,9 +1,11 @@
 """Linear-chain conditional random fields against the sum over all paths."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from longspan.ops import crf_numpy
 from longspan.ops.crf import best_path, filtered, log_marginals, log_partition, naive_paths
 
 LENGTHS = torch.tensor([4, 1, 0, 3])
@@ -97,3 +99,19 @@ def test_marginals_have_the_gradients_of_their_formula() -> None:
     given = (scores, LENGTHS, transitions, start)
     assert torch.autograd.gradcheck(log_marginals, (*given, end))
     assert torch.autograd.gradcheck(lambda *each: filtered(*each)[0], given)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+@pytest.mark.parametrize("positions", [0, 1, 4])
+def test_numpy_computes_the_same(scale: float, positions: int) -> None:
+    scores, *rest = parts(scale=scale, dtype=torch.float32)
+    rest[0][0, 2] = -1e4
+    lengths = LENGTHS.clamp_max(positions)
+    arguments = (scores[:, :positions], lengths, *rest)
+    arrays = [each.numpy() for each in arguments]
+    # A sum of at most 4 scores and 3 transitions, and logarithms of sums of 3, rounded at each step.
+    largest = 7 * float(max(each.abs().max() for each in (scores, *rest)))
+    rounding = 16 * largest * float(np.finfo(np.float32).eps)
+    found = crf_numpy.log_marginals(*arrays)
+    np.testing.assert_allclose(found, log_marginals(*arguments).numpy(), rtol=0, atol=rounding)
+    assert (crf_numpy.best_path(*arrays) == best_path(*arguments).numpy()).all()

@@ -123,6 +123,15 @@ class LongspanPreTrainedModel(PreTrainedModel):
         """Return the embeddings of which a step of training reads few rows: those are all that it changes."""
         return [module for module in self.modules() if isinstance(module, HashedEmbedding)]
 
+    def program_inputs(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        """Inputs of an exported program for a batch: `program_output` computes them no more."""
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
+
+    def program_output(self, **inputs: Tensor) -> Tensor:
+        """The output of an exported program, (b, num_labels) of a classifier and (b, t, ...) of tokens."""
+        logits: Tensor = self(**inputs).logits
+        return logits
+
     def read_words(self, begins: Bool[Tensor, " v"], spelling: Int[Tensor, "v k"]) -> None:
         """Take in which tokens begin words, and the bytes of each, 0 after the last: see `longspan.data.text.words`."""
         for module in self.modules():

@@ -5,17 +5,18 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from transformers import PreTrainedModel
 
 from longspan.errors import UserError
+from longspan.models.model import LongspanPreTrainedModel
 
-#: Function that runs a program: token ids and attention mask, (b, t) each, to logits.
-Runner = Callable[[Tensor, Tensor], Tensor]
-INPUTS, OUTPUT = ("input_ids", "attention_mask"), "logits"
+#: Function that runs a program: `arguments` to logits.
+Runner = Callable[..., Tensor]
+OUTPUT = "logits"
 # Sizes of the inputs it is traced with: primes, so that they are no size of the model by chance.
 _ROWS, _LENGTH = 3, 41
 # What tracing notes of the source code, with the paths of this machine.
@@ -23,19 +24,30 @@ _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from
 
 
 class Program(nn.Module):
-    """A model as a function of two tensors that returns one."""
+    """A model as a function of tensors that returns one."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: LongspanPreTrainedModel) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, more: dict[str, Tensor] | None = None) -> Tensor:
         """Return the logits, (b, num_labels) of a classifier and (b, t, vocab_size) of a language model."""
-        logits: Tensor = self.model(input_ids=input_ids, attention_mask=attention_mask).logits
-        return logits
+        return self.model.program_output(input_ids=input_ids, attention_mask=attention_mask, **(more or {}))
 
 
-def export_program(model: PreTrainedModel, longest: int | None) -> ExportedProgram:
+def arguments(model: LongspanPreTrainedModel, input_ids: Tensor, attention_mask: Tensor) -> tuple[Any, ...]:
+    """Arguments of a model's program: ids and mask and, where it has more inputs, these by name."""
+    inputs = model.program_inputs(input_ids, attention_mask)
+    main = (inputs.pop("input_ids"), inputs.pop("attention_mask"))
+    return (*main, inputs) if inputs else main
+
+
+def input_names(program: ExportedProgram) -> list[str]:
+    """Names of the inputs of a program."""
+    return [name.removeprefix("more_") for name in map(str, program.graph_signature.user_inputs)]
+
+
+def export_program(model: LongspanPreTrainedModel, longest: int | None) -> ExportedProgram:
     """Return the program of a model on the CPU, for any number of rows of 1 to `longest` tokens (None: any number).
 
     Raises:
@@ -50,12 +62,14 @@ def export_program(model: PreTrainedModel, longest: int | None) -> ExportedProgr
         dims[1] = Dim("length", min=1, max=longest)
     try:
         with torch.no_grad(), quiet():
-            program = torch.export.export(Program(model).eval(), (ids, mask), dynamic_shapes=(dims, dims))
+            inputs = arguments(model, ids, mask)
+            shapes = tuple(dict.fromkeys(each, dims) if isinstance(each, dict) else dims for each in inputs)
+            program = torch.export.export(Program(model).eval(), inputs, dynamic_shapes=shapes)
     except MemoryError:
         raise
     # torch.export raises errors of many classes, for what a mixer from elsewhere may do.
     except Exception as error:
-        named = ", ".join(sorted(set(model.config.mixers)))
+        named = ", ".join(sorted(set(model.config.mixers or ())))
         told = str(error).strip().partition("\n")[0].rstrip(".:") or type(error).__name__
         raise UserError(
             f"expected mixers that torch.export can export with dynamic shapes, got {named} ({told}); choose others, "

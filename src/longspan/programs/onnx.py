@@ -2,7 +2,8 @@
 
 import importlib.util
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from datasets import Dataset
 from torch import Tensor
 from torch.export import ExportedProgram
 
+from longspan.data.sources.formats.rows import Row
 from longspan.data.text.processor import tokenizer_of
 from longspan.errors import UserError
 from longspan.models.heads.classification import MULTI_LABEL
 from longspan.models.limits import Limit
-from longspan.programs.making import INPUTS, OUTPUT, Runner, quiet
-from longspan.programs.predicting import KINDS, READING, Program
+from longspan.programs.making import OUTPUT, Runner, input_names, quiet
+from longspan.programs.predicting import ANSWERS, KINDS, MARK, Documents, Program, is_export
+from longspan.results.outputs import json_object
 from longspan.tasks.base.task import Run
 
 _PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -37,7 +40,7 @@ def require_packages() -> None:
 
 
 def save_onnx(program: ExportedProgram, path: Path) -> None:
-    """Write a program as ONNX, with the inputs `input_ids` and `attention_mask` and the output `logits`.
+    """Write a program as ONNX, with its inputs by their names and the output `logits`.
 
     Raises:
         UserError: ONNX has no operators for what a mixer does.
@@ -51,7 +54,7 @@ def save_onnx(program: ExportedProgram, path: Path) -> None:
                 path,
                 dynamo=True,
                 verbose=False,
-                input_names=list(INPUTS),
+                input_names=input_names(program),
                 output_names=[OUTPUT],
                 external_data=size > _LARGEST_FILE,
                 custom_translation_table=_translations(),
@@ -75,9 +78,9 @@ def load_onnx(path: Path) -> Runner:
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
-    def run(input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        given = dict(zip(INPUTS, (input_ids.numpy(), attention_mask.numpy()), strict=True))
-        return torch.from_numpy(session.run([OUTPUT], given)[0])
+    def run(input_ids: Tensor, attention_mask: Tensor, more: Mapping[str, Tensor] | None = None) -> Tensor:
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, **(more or {})}
+        return torch.from_numpy(session.run([OUTPUT], {name: each.numpy() for name, each in given.items()})[0])
 
     return run
 
@@ -100,23 +103,55 @@ def answers(run: Run, limits: Sequence[Limit]) -> dict[str, Any]:
         "problem_type": config.problem_type,
         "labels": [config.id2label[number] for number in range(config.num_labels)],
         "thresholds": list(config.head.thresholds or [0.5] * config.num_labels) if several else [],
-        "data": {name: getattr(run.recipe.data, name) for name in READING},
+        "data": {name: getattr(run.recipe.data, name) for name in Documents.reading},
         "limits": {limit.part: limit.tokens for limit in limits},
         "splits_special": tokenizer.split_special_tokens,
     }
 
 
-def check_reading(folder: Path, run: Run, examples: Dataset) -> None:
-    """Raise UserError unless an export with `answers` reads texts as its run does."""
-    if not answers(run, ()):
+def check_reading(folder: Path, run: Run, examples: Dataset, tolerance: float | None) -> None:
+    """Raise UserError unless an export that predicts reads texts as its run does, or labels words so.
+
+    Args:
+        folder: The export.
+        run: The run.
+        examples: Some of its examples.
+        tolerance: The largest difference of probabilities of words; None where they differ more.
+    """
+    if not is_export(folder) or ANSWERS not in json_object(folder / MARK):
         return
     program = Program(folder)
-    for text, ids in zip(examples["text"][:], run.task.token_rows(run, examples), strict=True):
-        if program.read(text or "")[0].tolist() != list(ids):
+    if isinstance(program.answering, Documents):
+        for text, ids in zip(examples["text"][:], run.task.token_rows(run, examples), strict=True):
+            if program.answering.read(text or "", program.data)[0].tolist() != list(ids):
+                raise UserError(
+                    f"expected the saved tokenizer to read {reprlib.repr(text)} as that of the run does, got other "
+                    "tokens; nothing is written: choose --format torch."
+                )
+    elif tolerance is not None:
+        _check_predictions(program, run, examples, tolerance)
+
+
+def _check_predictions(program: Program, run: Run, examples: Dataset, tolerance: float) -> None:
+    names = [column.name for column in run.task.inputs(run.recipe.data)]
+    rows = [Row({name: row.get(name) for name in names}, f"text {number}") for number, row in enumerate(examples, 1)]
+    # Rounded to 4 digits, either of them.
+    most = tolerance + 1e-4
+    for row, wanted, given in zip(rows, run.task.predict(run, iter(rows)), program.predict(rows), strict=True):
+        if not _agree(wanted.to_dict(), given.to_dict(), most):
             raise UserError(
-                f"expected the saved tokenizer to read {reprlib.repr(text)} as that of the run does, got other tokens; "
-                "nothing is written: choose --format torch."
+                f"expected the export to answer as the run does to within {most:.1e}, got something else for "
+                f"{row.where}; nothing is written: use the run folder, or --format hub."
             )
+
+
+def _agree(wanted: Any, given: Any, most: float) -> bool:
+    """Whether values of JSON are equal, floating-point numbers to within `most`."""
+    if isinstance(wanted, dict):
+        return wanted.keys() == given.keys() and all(_agree(wanted[key], given[key], most) for key in wanted)
+    if isinstance(wanted, list):
+        return len(wanted) == len(given) and all(map(partial(_agree, most=most), wanted, given))
+    return abs(wanted - given) <= most if isinstance(wanted, float) else bool(wanted == given)
 
 
 def _translations() -> dict[Any, Any]:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from longspan.data.columns.kinds import Text
+from longspan.data.columns.kinds import Column, Text
 from longspan.data.config import DataConfig, check_override
 from longspan.data.familiarity import Familiarity
 from longspan.data.sources.formats.rows import Row
@@ -23,24 +23,13 @@ from longspan.options import check_type, coerce, hints, make
 from longspan.results import Prediction
 from longspan.results.outputs import json_object
 from longspan.results.predictions import ClassPrediction, MultiLabelPrediction, NumberPrediction
+from longspan.tasks import answering
+from longspan.tasks.base.answering import Answering, Damaged, Runner
 
 #: File of an export that describes it, the key of what predictions need, and its program's file for ONNX.
 MARK, ANSWERS, FILE = "export.json", "predict", "model.onnx"
-#: Settings of `[data]` that say how texts are read; the others name files.
-READING = (
-    "text_column",
-    "encoding",
-    "delimiter",
-    "quoting",
-    "header",
-    "max_length",
-    "keep",
-    "classes",
-    "files_per_class",
-)
 #: No description of an export has as many bytes.
 _LARGEST = 1 << 26
-_COLUMNS = [Text("text", "text_column")]
 #: Class of the predictions by kind of answers.
 KINDS: dict[str, type[Prediction]] = {
     "single_label_classification": ClassPrediction,
@@ -57,7 +46,7 @@ class Answers:
         problem_type: Kind of answers.
         labels: Names of the outputs.
         thresholds: Probability from which each label is given, where several labels are.
-        data: Settings of `[data]`, those of `READING`.
+        data: Settings of `[data]`, those of `Documents.reading`.
         limits: The most tokens that each part of the model takes.
         splits_special: Whether names of special tokens in a text are text.
     """
@@ -81,8 +70,8 @@ class Answers:
             raise UserError("thresholds must be numbers, got NaN; restore them.")
         if not all(type(most) is int and most > 0 for most in self.limits.values()):
             raise UserError("limits must be numbers of tokens, got something else; restore them.")
-        if self.data.keys() != {*READING}:
-            raise UserError(f"data must have the keys {', '.join(READING)}, got others; restore them.")
+        if self.data.keys() != {*Documents.reading}:
+            raise UserError(f"data must have the keys {', '.join(Documents.reading)}, got others; restore them.")
 
 
 def is_export(run: Any) -> bool:
@@ -92,92 +81,60 @@ def is_export(run: Any) -> bool:
     return Path(run, MARK).is_file() and not Path(run, "recipe.toml").is_file()
 
 
-class Program:
-    """An export for ONNX that answers as its run does.
+class Documents(Answering):
+    """Answers to whole texts; see `Answering`."""
 
-    Args:
-        folder: The folder that `longspan export --format onnx` wrote. Nothing in it is executed but the program.
+    answers = Answers
+    reading = (
+        *("text_column", "encoding", "delimiter", "quoting", "header", "max_length", "keep", "classes"),
+        "files_per_class",
+    )
 
-    Attributes:
-        data: How texts are read.
-        prediction: Class of its predictions.
-        false_alarms: Share of validation texts that are unfamiliar.
-
-    Raises:
-        UserError: The folder is damaged, or its program alone does not answer as the run does.
-    """
-
-    def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder)
-        self._answers = self._described()
-        self.prediction = KINDS[self._answers.problem_type]
-        with _damaged(self.folder):
-            self.data = make(DataConfig, self._answers.data, "data")
-        self._encode = self._tokenizer()
-        self._special = special_ids(self._encode, 1, str(self.folder))
-        self._familiarity = Familiarity.read(self.folder)
+    def __init__(self, answers: Answers, folder: Path, tokenizer: Any) -> None:
+        self._answers = answers
+        self.prediction = KINDS[answers.problem_type]
+        tokenizer.encode_special_tokens = answers.splits_special
+        self._encode = lambda text, *, add_special_tokens: (
+            tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        )
+        self._special = special_ids(self._encode, 1, str(folder))
+        self._familiarity = Familiarity.read(folder)
         self.false_alarms = 0.0 if self._familiarity is None else self._familiarity.validation
-        self._run = self._session()
 
-    def reading(self, overrides: Sequence[str], values: Mapping[str, Any]) -> "Program":
-        """The same program with other settings of reading, such as ["data.encoding=auto"] and {"header": False}.
+    def columns(self, data: DataConfig) -> Sequence[Column]:
+        return [Text("text", "text_column")]
 
-        Raises:
-            UserError: Unknown settings, or other values than they take.
-        """
-        other = copy.copy(self)
-        other.data = replace(_overridden(self.data, overrides), **values)
-        return other
-
-    def inputs_of(self, paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None) -> Iterator[Row]:
-        """Rows of files; see `longspan.data.sources.paths.read_paths`."""
-        return read_paths(paths, _COLUMNS, data, stdin=stdin)
-
-    def inputs_in_memory(self, given: Any, data: DataConfig) -> Iterator[Row]:
-        """Rows of data in memory; see `longspan.data.sources.in_memory.rows_of`."""
-        return rows_of(given, _COLUMNS, data)
-
-    def predict(self, rows: Iterable[Row]) -> Iterator[Prediction]:
-        """Yield a prediction for each row, in order, or why it is missing."""
+    def predict(self, rows: Iterable[Row], data: DataConfig, run: Runner) -> Iterator[Prediction]:
         for row in rows:
             text = row.values.get("text") or ""
             problem = row.problem or ("" if text.strip() else "empty document")
-            ids, removed = (None, 0) if problem else self.read(text)
+            ids, removed = (None, 0) if problem else self.read(text, data)
             if ids is not None:
                 problem = self._too_long(len(ids))
             if ids is None or problem:
-                yield KINDS[self._answers.problem_type](row.where, problem)
+                yield self.prediction(row.where, problem)
                 continue
-            found = self._answer(row.where, self._logits(ids))
+            found = self._answer(row.where, self._logits(ids, run))
             if removed:
                 found = replace(found, tokens_read=len(ids), tokens_total=len(ids) + removed)
             unfamiliar = self._familiarity is not None and self._familiarity.unfamiliar(ids)
             yield replace(found, unfamiliar=True) if unfamiliar else found
 
-    def read(self, text: str) -> tuple[np.ndarray, int]:
+    def read(self, text: str, data: DataConfig) -> tuple[np.ndarray, int]:
         """Token ids of a text, as the program reads them, and the number of tokens that are left out."""
         ids = np.array(self._encode(text, add_special_tokens=False), np.int32)
-        return truncated([ids], self._special, self.data.max_length, self.data.keep)
+        return truncated([ids], self._special, data.max_length, data.keep)
 
     def _too_long(self, tokens: int) -> str:
         short = [f"at most {most} tokens for {part}" for part, most in self._answers.limits.items() if most < tokens]
         return f"expected {' and '.join(short)}, got {tokens}" if short else ""
 
-    def _logits(self, ids: np.ndarray) -> np.ndarray:
+    def _logits(self, ids: np.ndarray, run: Runner) -> np.ndarray:
         # A text without any tokens is padding.
         row, mask = (ids, np.ones(len(ids))) if len(ids) else (np.zeros(1), np.zeros(1))
-        try:
-            logits = self._run(row[None].astype(np.int64), mask[None].astype(np.int64))
-        # onnxruntime raises errors of classes of its own.
-        except Exception as error:
-            raise _restore(self.folder, f"a program that does not run ({_first_line(error)})") from error
+        logits = run({"input_ids": row[None].astype(np.int64), "attention_mask": mask[None].astype(np.int64)})
         if logits.shape != (1, len(self._answers.labels)):
-            raise _restore(self.folder, f"a program with outputs of the shape {logits.shape}")
-        if not np.isfinite(logits).all():
-            raise UserError(
-                "expected finite outputs of the program, got some that are not; export the run again, or train it "
-                "again with a lower learning rate."
-            )
+            raise Damaged(f"a program with outputs of the shape {logits.shape}")
         row_of_logits: np.ndarray = logits[0]
         return row_of_logits
 
@@ -192,8 +149,72 @@ class Program:
         powers = np.exp(logits - logits.max())
         return ClassPrediction.of(where, answers.labels, (powers / powers.sum()).tolist())
 
-    def _described(self) -> Answers:
-        """Read what `export.json` says of the answers."""
+
+class Program:
+    """An export for ONNX that answers as its run does.
+
+    Args:
+        folder: The folder that `longspan export --format onnx` wrote. Nothing in it is executed but the program.
+
+    Attributes:
+        answering: How rows become answers.
+        data: How texts are read.
+
+    Raises:
+        UserError: The folder is damaged, or its program alone does not answer as the run does.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        kind, answers = self._described()
+        with _damaged(self.folder):
+            self.data = make(kind.data_config, answers.data, "data")
+        try:
+            self.answering = kind(answers, self.folder, self._tokenizer())
+        except Damaged as error:
+            raise _restore(self.folder, str(error)) from error
+        self._session = self._loaded()
+
+    def reading(self, overrides: Sequence[str], values: Mapping[str, Any]) -> "Program":
+        """The same program with other settings of reading, such as ["data.encoding=auto"] and {"header": False}.
+
+        Raises:
+            UserError: Unknown settings, or other values than they take.
+        """
+        other = copy.copy(self)
+        other.data = replace(_overridden(self.data, overrides, self.answering.reading), **values)
+        return other
+
+    def inputs_of(self, paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None) -> Iterator[Row]:
+        """Rows of files; see `longspan.data.sources.paths.read_paths`."""
+        return read_paths(paths, self.answering.columns(data), data, stdin=stdin)
+
+    def inputs_in_memory(self, given: Any, data: DataConfig) -> Iterator[Row]:
+        """Rows of data in memory; see `longspan.data.sources.in_memory.rows_of`."""
+        return rows_of(given, self.answering.columns(data), data)
+
+    def predict(self, rows: Iterable[Row]) -> Iterator[Prediction]:
+        """Yield a prediction for each row, in order, or why it is missing."""
+        try:
+            yield from self.answering.predict(rows, self.data, self._run)
+        except Damaged as error:
+            raise _restore(self.folder, str(error)) from error
+
+    def _run(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        try:
+            found: np.ndarray = self._session.run(["logits"], dict(inputs))[0]
+        # onnxruntime raises errors of classes of its own.
+        except Exception as error:
+            raise _restore(self.folder, f"a program that does not run ({_first_line(error)})") from error
+        if not np.isfinite(found).all():
+            raise UserError(
+                "expected finite outputs of the program, got some that are not; export the run again, or train it "
+                "again with a lower learning rate."
+            )
+        return found
+
+    def _described(self) -> tuple[type[Answering], Any]:
+        """Read who answers, and what `export.json` says of it."""
         path = self.folder / MARK
         if path.stat().st_size > _LARGEST:
             raise _restore(self.folder, f"{MARK} of more than {_LARGEST:,} bytes")
@@ -208,10 +229,12 @@ class Program:
                 f"expected an export whose program alone gives predictions, got one in {str(self.folder)!r} that does "
                 "not say how texts are read; name the run folder, or export it again if it classifies documents."
             )
+        kind = answering(values.get("task")) or Documents
+        known = hints(kind.answers)
         with _damaged(self.folder):
-            if not isinstance(values[ANSWERS], dict) or values[ANSWERS].keys() != hints(Answers).keys():
-                raise UserError(f"{ANSWERS} must have the keys {', '.join(hints(Answers))}; restore it.")
-            return make(Answers, values[ANSWERS], ANSWERS)
+            if not isinstance(values[ANSWERS], dict) or values[ANSWERS].keys() != known.keys():
+                raise UserError(f"{ANSWERS} must have the keys {', '.join(known)}; restore it.")
+            return kind, make(kind.answers, values[ANSWERS], ANSWERS)
 
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
@@ -226,10 +249,9 @@ class Program:
             raise _restore(self.folder, "a damaged tokenizer.json") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = self._answers.splits_special
-        return lambda text, *, add_special_tokens: tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+        return tokenizer
 
-    def _session(self) -> Any:
+    def _loaded(self) -> Any:
         try:
             import onnxruntime
         except ModuleNotFoundError:
@@ -247,19 +269,19 @@ class Program:
         # Threads that wait for others leave their cores to whoever computes.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
-            session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+            return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
             raise _restore(self.folder, f"a program that onnxruntime cannot load ({_first_line(error)})") from error
-        return lambda ids, mask: session.run(["logits"], {"input_ids": ids, "attention_mask": mask})[0]
 
 
-def _overridden(data: DataConfig, overrides: Sequence[str]) -> DataConfig:
+def _overridden(data: DataConfig, overrides: Sequence[str], reading: Sequence[str]) -> DataConfig:
     """Settings of reading with others in place of some.
 
     Raises:
         UserError: Unknown settings, or other values than they take.
     """
-    known = {name: hint for name, hint in hints(DataConfig).items() if name in READING}
+    kind: Any = type(data)
+    known = {name: hint for name, hint in hints(kind).items() if name in reading}
     for override in overrides:
         name, text = check_override(override)
         if name not in known:

@@ -1,7 +1,7 @@
 """The README of an exported program, with the lines that load and run it."""
 
 from longspan.data.text.processor import tokenizer_of
-from longspan.models import LongspanConfig, LongspanForSequenceClassification
+from longspan.models import LongspanConfig, LongspanForSequenceClassification, LongspanForTokenClassification
 from longspan.models.heads.classification import MULTI_LABEL, REGRESSION
 from longspan.programs.exported import Export
 from longspan.tasks.base.task import Run
@@ -9,6 +9,8 @@ from longspan.tasks.base.task import Run
 
 def readme(run: Run, config: LongspanConfig, result: Export) -> str:
     """Return README.md: what the program takes and gives, and lines that run it, with the packages they name."""
+    if isinstance(run.model, LongspanForTokenClassification):
+        return _of_tagger(result)
     torch = result.format == "torch"
     length = "any number of" if result.longest is None else f"1 to {result.longest}"
     answers = isinstance(run.model, LongspanForSequenceClassification)
@@ -37,6 +39,31 @@ Run this in the folder of these files. It needs `pip install {library} {tokenize
 
 ```python
 {code}
+```
+"""
+
+
+def _of_tagger(result: Export) -> str:
+    """README.md of a token classifier, which longspan runs."""
+    return f"""# A token classifier as a program
+
+`longspan export` wrote `{result.file}` and checked it: on real text, its outputs differ from those of the model
+{"with int8 " if result.int8 else ""}by at most {result.difference:.1e}.
+
+It is the network alone. `longspan predict` finds words, computes their features and the best labels of each sentence
+from `words.safetensors`, and answers as the run does. It needs `pip install "longspan[export]"`, and does not import
+PyTorch:
+
+```bash
+longspan predict . letter.txt
+longspan predict . letter.txt --format conll
+```
+
+```python
+from longspan import predict
+
+for found in predict(".", ["The first text.", "A second, somewhat longer one."]):
+    print(found.tokens, found.labels, found.scores)
 ```
 """
 

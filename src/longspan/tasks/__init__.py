@@ -1,10 +1,10 @@
 """Tasks: one folder per task, found by its name; a task outside this package by its dotted path.
 
 `longspan.tasks.NAME.task` has the class, NAME in CamelCase, and `longspan.tasks.NAME.options` its options, which import
-nothing heavy.
+nothing heavy. `longspan.tasks.NAME.program`, where there is one, has `ANSWERING`, by which exported programs predict.
 """
 
-import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +15,7 @@ from longspan.machine.imports import load_class, modules_in
 from longspan.tasks.base.options import PredictionOptions
 
 if TYPE_CHECKING:
+    from longspan.tasks.base.answering import Answering
     from longspan.tasks.base.task import Task
 
 
@@ -50,6 +51,15 @@ def prediction_options(name: str) -> type:
     module = importlib.import_module(f"{__name__}.{name}.options")
     options: type = getattr(module, "PredictionOptions", PredictionOptions)
     return options
+
+
+def answering(name: object) -> "type[Answering] | None":
+    """Class by which exports of a built-in task predict, if it has one of its own; PyTorch is not imported."""
+    module = f"{__name__}.{name}.program"
+    if name not in names() or importlib.util.find_spec(module) is None:
+        return None
+    found: type[Answering] = importlib.import_module(module).ANSWERING
+    return found
 
 
 def baseline_names(task: str) -> list[str]:

@@ -23,6 +23,7 @@ from longspan.errors import UserError, check_choice
 from longspan.machine.locks import lock_folder
 from longspan.models import LongspanForSequenceClassification, remote_code
 from longspan.models.limits import limits
+from longspan.models.model import LongspanPreTrainedModel
 from longspan.programs import hub, making, onnx
 from longspan.programs.exported import Export, Int8
 from longspan.programs.int8 import quantized
@@ -118,6 +119,11 @@ def export(
     if type(loaded.task).token_rows is Task.token_rows:
         # It refuses, before examples are read that need not be rows.
         loaded.task.token_rows(loaded, Dataset.from_dict({}))
+    if format == "torch" and type(loaded.task).write_answers is not Task.write_answers:
+        raise UserError(
+            "expected --format onnx with a token classifier, whose export `longspan predict` runs, got --format torch; "
+            "choose the former, or --format hub."
+        )
     _check_out(folder, overwrite)
     if data is None or int8:
         examples, _, split, source = load_split(loaded, data, split)
@@ -129,7 +135,8 @@ def export(
     model.config.use_cache = False
     longest = min((limit.tokens for limit in limits(model)), default=None)
     texts = [ids[:longest] for ids in _texts(loaded, examples)]
-    batches = _batches(texts, int(next(iter(loaded.processor.streams.values())).fill))
+    pad_id = int(next(iter(loaded.processor.streams.values())).fill)
+    batches = [making.arguments(model, *batch) for batch in _batches(texts, pad_id)]
     file, save, load = FORMATS[format]
     with _replacing(folder, overwrite) as (fresh, beside):
         save(making.export_program(model, longest), fresh / file)
@@ -139,7 +146,7 @@ def export(
         if int8:
             plain = beside / file
             (fresh / file).rename(plain)
-            small, layers = quantized(model, lambda other: other(**_named(batches[-1])))
+            small, layers = quantized(model, lambda other: making.Program(other)(*batches[-1]))
             if not layers:
                 raise UserError(
                     f"expected linear layers to compute in 8 bits, got none in {str(loaded.folder)!r}; export it "
@@ -159,13 +166,14 @@ def export(
             bytes=(fresh / file).stat().st_size,
             longest=longest,
             data=source,
-            checked=[tuple(ids.shape) for ids, _ in batches],
+            checked=[tuple(ids.shape) for ids, *_ in batches],
             difference=difference,
             int8=told,
         )
-        _write_rest(fresh, loaded, model, result)
+        run = dataclasses.replace(loaded, model=model)
+        _write_rest(fresh, run, model, result)
         if format == "onnx":
-            onnx.check_reading(fresh, loaded, _spread(examples, _TEXTS))
+            onnx.check_reading(fresh, run, _spread(examples, _TEXTS), None if int8 else TOLERANCE)
     return result
 
 
@@ -238,18 +246,14 @@ def _batches(texts: Sequence[Sequence[int]], pad_id: int) -> list[tuple[Tensor, 
     return batches
 
 
-def _named(batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    return dict(zip(making.INPUTS, batch, strict=True))
-
-
 @torch.no_grad()
 def _check(
-    run: making.Runner, model: PreTrainedModel, batches: Sequence[tuple[Tensor, Tensor]], tolerance: float
+    run: making.Runner, model: LongspanPreTrainedModel, batches: Sequence[tuple[Any, ...]], tolerance: float
 ) -> float:
     """Return the largest difference between a program's outputs and the model's, or raise UserError if it is large."""
     largest = 0.0
     for batch in batches:
-        expected, found = model(**_named(batch)).logits, run(*batch)
+        expected, found = making.Program(model)(*batch), run(*batch)
         if expected.ndim == 3:
             # What a language model says at padding means nothing.
             real = batch[1].bool()
@@ -282,7 +286,7 @@ def _int8(
     return Int8(layers, split, len(some), scores[0], scores[1], size)
 
 
-def _timed(programs: Sequence[making.Runner], batch: tuple[Tensor, Tensor]) -> list[float]:
+def _timed(programs: Sequence[making.Runner], batch: tuple[Any, ...]) -> list[float]:
     """Return the median seconds that each of `programs` takes, in alternating measurements, after one to warm up."""
     seconds: list[list[float]] = [[] for _ in programs]
     with torch.no_grad():
@@ -301,7 +305,7 @@ def _write_rest(folder: Path, run: Run, model: PreTrainedModel, result: Export) 
     if isinstance(model, LongspanForSequenceClassification):
         told["labels"] = [model.config.id2label[number] for number in range(model.config.num_labels)]
         told["problem_type"] = model.config.problem_type
-    if answers := onnx.answers(run, limits(model)):
+    if answers := onnx.answers(run, limits(model)) or run.task.write_answers(run, folder):
         told[ANSWERS] = answers
     write_json(folder / MARK, told)
     write_text(folder / "README.md", readme(run, model.config, result))

@@ -49,8 +49,8 @@ def predict(
 
     Args:
         run: The run folder, or what `longspan.verbs.runs.load_run` returned for it. Or the folder of an export for
-            ONNX, whose program answers as its run does, without PyTorch: of document classification, regression and
-            multiple labels.
+            ONNX, whose program answers as its run does, without PyTorch: of document classification, regression,
+            multiple labels and token classification.
         source: The input of training, without its labels: a table, a text file or HTML page, or a folder of these with
             any folders in it. Also "hub:NAME", "packages", or "-" for `stdin`, or a list of such.
             `longspan.data.sources.paths.read_paths` reads them. Or data in memory: a DataFrame, a `datasets.Dataset`, a
@@ -88,8 +88,8 @@ def predict(
     if isinstance(loaded, Program):
         program = loaded.reading(overrides, chosen)
         rows = _rows(source, program.inputs_in_memory, program.inputs_of, program.data, stdin)
-        found = _noting_truncation(program.data, program.predict(watch(rows)), program.false_alarms)
-        kind = program.prediction
+        found = _noting_truncation(program.data, program.predict(watch(rows)), program.answering.false_alarms)
+        kind = program.answering.prediction
     else:
         data = dataclasses.replace(loaded.recipe.data, **chosen)
         rows = watch(rows_of_source(loaded, source, data, stdin))
@@ -349,8 +349,10 @@ def print_predictions(
     """
     loaded = opened(run, checkpoint)
     formats: dict[str, Callable[[Any], str]] = {"json": _json_line}
-    lists: Mapping[str, bool] = {}
-    if not isinstance(loaded, Program):
+    if isinstance(loaded, Program):
+        formats |= loaded.answering.formats
+        lists = loaded.answering.annotation_formats
+    else:
         formats |= loaded.task.formats()
         lists = loaded.task.annotation_formats
     format = _checked_format(format, output, overwrite, formats, lists)

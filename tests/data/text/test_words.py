@@ -39,7 +39,7 @@ def learned(kind: str, words: list[str] = WORDS) -> PreTrainedTokenizerBase:
 def test_each_word_begins_with_a_token_that_begins_words(kind: str) -> None:
     tokenizer = learned(kind)
     begins = word_starts(tokenizer)
-    found = WordEncoder(tokenizer)([*WORDS, "unseen-\u4e2d", "\x00"])
+    found = WordEncoder.of(tokenizer)([*WORDS, "unseen-\u4e2d", "\x00"])
     assert len(found) == len(WORDS) + 2
     for ids in found:
         assert ids
@@ -78,7 +78,7 @@ def test_raw_text_is_split_as_the_words_of_training_are() -> None:
     ]
     assert found == wanted
     # The same words, given as such, have the same tokens.
-    assert [token for ids in WordEncoder(tokenizer)(wanted) for token in ids] == encoded["input_ids"]
+    assert [token for ids in WordEncoder.of(tokenizer)(wanted) for token in ids] == encoded["input_ids"]
 
 
 def test_words_with_hyphens_in_training_stay_whole() -> None:
@@ -101,11 +101,11 @@ def test_word_pieces_go_on_with_a_mark() -> None:
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]")
     np.testing.assert_array_equal(word_starts(tokenizer), [True, True, False, True, True])
-    assert WordEncoder(tokenizer)(["playing", "the", "\u2620"]) == [[1, 2], [3], [0]]
+    assert WordEncoder.of(tokenizer)(["playing", "the", "\u2620"]) == [[1, 2], [3], [0]]
 
 
 def test_a_word_without_any_token_is_refused() -> None:
     backend = Tokenizer(models.BPE({"a": 0}, []))
-    encoder = WordEncoder(PreTrainedTokenizerFast(tokenizer_object=backend))
+    encoder = WordEncoder.of(PreTrainedTokenizerFast(tokenizer_object=backend))
     with pytest.raises(UserError, match="no unknown token"):
         encoder(["a", "b"])

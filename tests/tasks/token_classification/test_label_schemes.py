@@ -7,8 +7,8 @@ from seqeval.metrics.v1 import classification_report
 from seqeval.scheme import IOB2
 
 from longspan.errors import UserError
-from longspan.tasks.token_classification.examples import cut
 from longspan.tasks.token_classification.labels import Scheme, label_names, scheme_of, spans, to_iob2
+from longspan.tasks.token_classification.reading import cut
 from longspan.tasks.token_classification.scores import token_scores
 
 # The same spans in every scheme: A of two words, A of one right after it, B of three, and one of one word at the end.

@@ -8,15 +8,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Regex, Tokenizer, pre_tokenizers
-from transformers import PreTrainedTokenizerBase
-from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from longspan.data.text.threads import backend_ids
 from longspan.errors import UserError
-from longspan.models.parts.words import LETTERS
+from longspan.ops.words import LETTERS
+
+if TYPE_CHECKING:
+    # Exported programs read words without it.
+    from transformers import PreTrainedTokenizerBase
 
 _LETTERS = r"[\p{L}\p{M}\p{N}_]"
 #: What may hold the parts of a word together, as patterns of `re`: between letters or digits, and how raw text is split
@@ -29,7 +32,7 @@ CHARACTERS = r"\S"
 """The pattern of text in which each character is a word."""
 
 
-def word_starts(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+def word_starts(tokenizer: "PreTrainedTokenizerBase") -> np.ndarray:
     """Tokens that begin a word, `(v,)` bool; special tokens do."""
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     special = set(tokenizer.all_special_tokens)
@@ -46,23 +49,30 @@ class WordEncoder:
     A word that the tokenizer has nothing for, such as a control character, becomes its unknown token.
 
     Args:
-        tokenizer: The tokenizer, fast.
-
-    Raises:
-        UserError: The tokenizer is not a fast one.
+        tokenizer: The tokenizer.
+        unknown: Its unknown token; None for none.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, tokenizer: Tokenizer, unknown: int | None) -> None:
+        self._backend = _unsplit(tokenizer)
+        # What begins a word in running text is different from what begins a text.
+        self._space = "" if _adds_space(self._backend) else " "
+        self._unknown = unknown
+        self._known: dict[str, list[int]] = {}
+
+    @classmethod
+    def of(cls, tokenizer: "PreTrainedTokenizerBase") -> "WordEncoder":
+        """The encoder of a tokenizer of transformers.
+
+        Raises:
+            UserError: It is not a fast one.
+        """
         if not tokenizer.is_fast:
             raise UserError(
                 "expected a fast tokenizer, which knows where its tokens are in a text, got "
                 f"{type(tokenizer).__name__}; set data.tokens to another."
             )
-        self._backend = _unsplit(tokenizer)
-        # What begins a word in running text is different from what begins a text.
-        self._space = "" if _adds_space(self._backend) else " "
-        self._unknown = tokenizer.unk_token_id
-        self._known: dict[str, list[int]] = {}
+        return cls(tokenizer.backend_tokenizer, tokenizer.unk_token_id)
 
     def __call__(self, words: Iterable[str]) -> list[list[int]]:
         """Return the ids of each word, at least one.
@@ -79,13 +89,13 @@ class WordEncoder:
                         f"expected a tokenizer with tokens for every word, got none for {word!r} and no unknown token; "
                         "remove the word, or set data.tokens to another."
                     )
-                self._known[word] = ids or [self._unknown]
+                self._known[word] = ids if ids or self._unknown is None else [self._unknown]
         return [self._known[word] for word in words]
 
 
-def _unsplit(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
-    """Return the backend without the splitting of raw text into words that comes first where it was learned here."""
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
+def _unsplit(tokenizer: Tokenizer) -> Tokenizer:
+    """Return it without the splitting of raw text into words that comes first where it was learned here."""
+    content = json.loads(tokenizer.to_str())
     content["truncation"] = content["padding"] = content["post_processor"] = None
     parts = (content["pre_tokenizer"] or {}).get("pretokenizers", [])
     if parts and _splits_words(parts[0]):
@@ -170,11 +180,13 @@ def word_places(text: str, lines: re.Pattern[str], pattern: str) -> list[list[tu
     ]
 
 
-def letters(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
+def letters(tokenizer: "PreTrainedTokenizerBase") -> np.ndarray:
     """Return the bytes that each token adds to its word in UTF-8, `(v, LETTERS)` uint8, 0 after the last.
 
     Marks of where words begin or continue are not counted, and special tokens have no letters. Longer tokens are cut.
     """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     special = set(tokenizer.all_special_tokens)
     bytewise = any((token or "").startswith("Ġ") for token in tokens if token not in special)

@@ -140,13 +140,14 @@ class TokenSettings(EmbeddingSettings):
 class TokenEmbeddings(Embeddings):
     """The vectors of tokens, `table`, plus those of `ngrams` and of `words`, where the settings ask for them.
 
-    It reads `input_ids` (b, t) and, for `feature_neighbours`, `feature_ids` (b, t).
+    It reads `input_ids` (b, t) and, for `feature_neighbours`, `feature_ids` (b, t). Exported programs give `word_rows`
+    (b, t, f) in place of characters of words: `WordCharacters.rows`.
 
     Raises:
         UserError: `inputs_embeds` with n-grams or characters of words, which are made of ids.
     """
 
-    streams = ("input_ids", "feature_ids")
+    streams = ("input_ids", "feature_ids", "word_rows")
 
     def __init__(self, config: Any, settings: TokenSettings) -> None:
         super().__init__()
@@ -204,7 +205,11 @@ class TokenEmbeddings(Embeddings):
             if self.training and self.token_dropout:
                 # Its characters still tell what a word without a token is.
                 embedded = without_tokens(embedded, self.token_dropout)
-            looks = self.words(required_ids(ids, "word_characters"), mask, streams.get("feature_ids"))
+            rows = streams.get("word_rows")
+            if rows is None:
+                looks = self.words(required_ids(ids, "word_characters"), mask, streams.get("feature_ids"))
+            else:
+                looks = self.words.table.summed(rows)
             embedded = embedded + looks.to(embedded.dtype)
         return embedded
 

@@ -12,11 +12,12 @@ from typing_extensions import override
 
 from longspan.errors import UserError
 from longspan.models.config import LongspanConfig
+from longspan.models.embeddings.tokens import TokenEmbeddings
 from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.linear_chain import COUNTS_ALONE, LinearChain, path_losses
 from longspan.models.parts.losses import IGNORED, Losses, check_token_labels, class_losses, mean_loss
-from longspan.models.parts.words import Gathered, first_of_words, gathered
+from longspan.models.parts.words import Gathered, WordCharacters, first_of_words, gathered
 from longspan.models.settings import HeadSettings, from_data
 from longspan.models.states import CACHE, accept_cache
 from longspan.models.wide.chain import WideChain
@@ -178,22 +179,12 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         num_items_in_batch: int | Tensor | None = None,
         **read: Any,
     ) -> TokenLabels:
-        added = self._features(feature_ids)
         counted: Tensor | None = None
         if self.wide is not None:
             counted, likely = self._counted(self.wide, input_ids, attention_mask, sentence_ids, feature_ids)
-            evidence = self.evidence(likely.to(self.dtype))
-            added = evidence if added is None else added + evidence
-        body = self.longspan(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            added_embeds=added,
-            feature_ids=feature_ids if "feature_ids" in self.longspan.embeddings.streams else None,
-            **read,
-        )
+            read["log_marginals"] = likely
+        body, scores = self._network(input_ids, attention_mask, feature_ids, **read)
         hidden = body.last_hidden_state
-        scores = self.classifier(self.dropout(hidden))
-        scores = scores.to(accumulation_dtype(scores.dtype))
         mask = None if attention_mask is None else attention_mask[:, -hidden.shape[1] :].bool()
         first = self._first(input_ids, mask, scores)
         wide, parts = None, None
@@ -229,8 +220,49 @@ class LongspanForTokenClassification(LongspanPreTrainedModel):
         found: tuple[Tensor, Tensor, Tensor] = self.chain(like, self.wide.transitions, scales)
         return found
 
-    def _features(self, feature_ids: Tensor | None) -> Tensor | None:
-        return None if self.features is None or feature_ids is None else self.features(feature_ids)
+    @property
+    def words(self) -> WordCharacters | None:
+        """Part of the embeddings that reads the spelling of words, if there is one."""
+        embeddings = self.longspan.embeddings
+        return embeddings.words if isinstance(embeddings, TokenEmbeddings) else None
+
+    def program_inputs(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        found, mask = super().program_inputs(input_ids, attention_mask), attention_mask.bool()
+        features = torch.zeros_like(input_ids)
+        if self.wide is not None:
+            found["log_marginals"] = self._counted(self.wide, input_ids, attention_mask, None, features)[1]
+        if self.features is not None:
+            found["feature_ids"] = features
+        if self.words is not None:
+            found["word_rows"] = self.words.rows(input_ids, mask, features)
+        return found
+
+    def program_output(self, **inputs: Tensor) -> Tensor:
+        """The scores of the network alone: words, their sentences and their best labels are found without it."""
+        return self._network(**inputs)[1]
+
+    def _network(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        feature_ids: Tensor | None = None,
+        log_marginals: Tensor | None = None,
+        **read: Any,
+    ) -> tuple[Any, Float[Tensor, "b t l"]]:
+        """Outputs of the model below, and the scores of the network, which reads what the wide part says of words."""
+        added = None if self.features is None or feature_ids is None else self.features(feature_ids)
+        if log_marginals is not None:
+            evidence = self.evidence(log_marginals.to(self.dtype))
+            added = evidence if added is None else added + evidence
+        body = self.longspan(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            added_embeds=added,
+            feature_ids=feature_ids if "feature_ids" in self.longspan.embeddings.streams else None,
+            **read,
+        )
+        scores = self.classifier(self.dropout(body.last_hidden_state))
+        return body, scores.to(accumulation_dtype(scores.dtype))
 
     def _counted(
         self,

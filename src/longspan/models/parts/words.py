@@ -8,16 +8,40 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from longspan.models.parts.ngrams import HashedEmbedding
+from longspan.ops.words import AFFIX, LETTERS, feature_rows, spelling_rows
 
-#: Bytes of the longest beginnings and endings.
-AFFIX = 5
-_PRIME = (1 << 31) - 1
-_FACTOR, _SPREAD = 1_103_515_245, 1_597_334_677
-#: Bytes of a token that are known; `longspan.data.text.words.letters` gives that number.
-LETTERS = 24
-#: Salt that separates kinds of n-grams of features from those of words, of which there are fewer.
-_SALT_OF_FEATURES = 1000
-_FEATURES_IN_A_ROW = 3
+__all__ = ["AFFIX", "LETTERS", "Gathered", "Torch", "WordCharacters", "first_of_words", "gathered"]
+
+
+class Torch:
+    """Functions of PyTorch in place of `longspan.ops.words.Numpy`."""
+
+    where = staticmethod(torch.where)
+    concat = staticmethod(torch.cat)
+
+    @staticmethod
+    def stack(columns: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(columns), 1)
+
+    @staticmethod
+    def long(values: Tensor) -> Tensor:
+        return values.long()
+
+    @staticmethod
+    def array(values: Sequence[int], like: Tensor) -> Tensor:
+        return torch.tensor(values, device=like.device)
+
+    @staticmethod
+    def arange(count: int, like: Tensor) -> Tensor:
+        return torch.arange(count, device=like.device)
+
+    @staticmethod
+    def owners(sizes: Tensor) -> Tensor:
+        return torch.repeat_interleave(torch.arange(len(sizes), device=sizes.device), sizes)
+
+    @staticmethod
+    def sums(owner: Tensor, values: Tensor, owners: int) -> Tensor:
+        return torch.zeros(owners, dtype=torch.long, device=owner.device).index_add_(0, owner, values)
 
 
 def first_of_words(
@@ -105,127 +129,43 @@ class WordCharacters(nn.Module):
             mask: which of them are real.
             feature_ids: the further feature of each token's word.
         """
-        real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
-        first = first_of_words(ids, self.begins, mask)
-        # Row after row, the number of each real token's word.
-        numbers = (first.flatten().cumsum(0) - 1)[real.flatten()]
-        by_row = first.sum(1)
-        buckets = self._buckets(ids[real], numbers, by_row)
-        if self.training and self.dropout:
-            own = 3 + 2 * AFFIX
-            dropped = torch.rand(len(buckets), 1 + buckets.shape[1] - own, device=ids.device) < self.dropout
-            parts = (buckets[:, :2].masked_fill(dropped[:, :1], 0), buckets[:, 2:own])
-            buckets = torch.cat((*parts, buckets[:, own:].masked_fill(dropped[:, 1:], 0)), 1)
-        if self.feature_neighbours and feature_ids is not None:
-            buckets = torch.cat((buckets, self._of_features(feature_ids[first], by_row)), 1)
-        found = self.table.summed(buckets)
+        rows, numbers, real = self._rows_of_words(ids, mask, feature_ids)
+        found = self.table.summed(rows)
         y = found.new_zeros(*ids.shape, found.shape[1])
         y[real] = found[numbers]
         return y
 
-    def _buckets(
-        self, ids: Int[Tensor, " m"], numbers: Int[Tensor, " m"], by_row: Int[Tensor, " b"]
-    ) -> Int[Tensor, "w f"]:
-        """Return the buckets of the features of each word, 0 for those that it does not have.
+    def rows(
+        self,
+        ids: Int[Tensor, "b t"],
+        mask: Bool[Tensor, "b t"] | None = None,
+        feature_ids: Int[Tensor, "b t"] | None = None,
+    ) -> Int[Tensor, "b t f"]:
+        """Rows of the table whose sum is v, for each token; 0 at padding."""
+        rows, numbers, real = self._rows_of_words(ids, mask, feature_ids)
+        y = rows.new_zeros(*ids.shape, rows.shape[1])
+        y[real] = rows[numbers]
+        return y
 
-        Args:
-            ids: the tokens.
-            numbers: the word of each.
-            by_row: number of words of each row.
-
-        Returns:
-            Those of the word itself, in lower case, its shape, its beginnings and endings, and its neighbours.
-        """
-        words = int(by_row.sum())
-        spelled = self.spelling[ids].long()
-        there = spelled > 0
-        characters, word = spelled[there], numbers.unsqueeze(1).expand_as(spelled)[there]
-        lower = _lower(characters)
-        sizes = torch.zeros(words, dtype=torch.long, device=ids.device).index_add_(0, word, torch.ones_like(word))
-        ends = sizes.cumsum(0)
-        starts = ends - sizes
-        place = torch.arange(len(word), device=ids.device) - starts[word]
-        keys = [_hashes(values, word, place, words) for values in (characters, lower)]
-        keys += [self._shapes(characters, word, place, words)]
-        known = [sizes > 0] * len(keys)
-        for first, step in ((starts, 1), (ends - 1, -1)):
-            key = torch.zeros_like(sizes)
-            for size in range(1, AFFIX + 1):
-                inside = sizes >= size
-                at = torch.where(inside, first + step * (size - 1), 0)
-                key = (key * _FACTOR + (lower[at] if len(lower) else at) + 1) % _PRIME
-                keys.append(key)
-                known.append(inside)
-        for offset in [side * step for step in range(1, self.neighbours + 1) for side in (-1, 1)]:
-            near, there = _neighbours(by_row, words, offset)
-            whole, shape, ending = keys[1][near], keys[2][near], keys[3 + AFFIX + 2][near]
-            found_here = [(whole, there)]
-            if abs(offset) == 1:
-                pair = (keys[1] * _FACTOR + whole + 1) % _PRIME
-                found_here += [(shape, there), (ending, there & known[3 + AFFIX + 2][near]), (pair, there)]
-            for key, has in found_here:
-                keys.append(key)
-                known.append(has)
-        found = self._table_rows(keys, 0)
-        return torch.stack([bucket * there for bucket, there in zip(found, known, strict=True)], 1)
-
-    def _of_features(self, features: Int[Tensor, " w"], by_row: Int[Tensor, " b"]) -> Int[Tensor, "w f"]:
-        """Return the buckets of the features of one, two and three words in a row around each word."""
-        reach, words = self.feature_neighbours, len(features)
-        around = {offset: _neighbours(by_row, words, offset) for offset in range(-reach, reach + 1)}
-        # 0 is what is beyond the row.
-        values = {offset: (features[near] + 1) * there for offset, (near, there) in around.items()}
-        keys = []
-        for size in range(1, _FEATURES_IN_A_ROW + 1):
-            for start in range(-reach, reach + 2 - size):
-                key = torch.zeros_like(features)
-                for offset in range(start, start + size):
-                    key = (key * _FACTOR + values[offset] + 1) % _PRIME
-                keys.append(key)
-        return torch.stack(self._table_rows(keys, _SALT_OF_FEATURES), 1)
-
-    def _table_rows(self, keys: Sequence[Tensor], salt: int) -> list[Tensor]:
-        """Return the bucket of each key; a salt for each kind keeps them apart."""
-        places = self.table.num_embeddings - 1
-        return [(key * _SPREAD + number) % _PRIME % places + 1 for number, key in enumerate(keys, salt)]
-
-    def _shapes(self, characters: Tensor, word: Tensor, place: Tensor, words: int) -> Tensor:
-        """Return a number for which kinds of characters each word has."""
-        upper = (characters >= 65) & (characters <= 90)
-        kinds = (
-            upper & (place == 0),
-            upper & (place > 0),
-            (characters >= 97) & (characters <= 122),
-            (characters >= 48) & (characters <= 57),
-            characters >= 128,
-            (characters == 45) | (characters == 46) | (characters == 39),
-        )
-        shape = torch.zeros(words, dtype=torch.long, device=word.device)
-        for number, kind in enumerate(kinds):
-            has = torch.zeros_like(shape).index_add_(0, word, kind.long()) > 0
-            shape = shape + (has.long() << number)
-        return shape
-
-
-def _neighbours(by_row: Int[Tensor, " b"], words: int, offset: int) -> tuple[Tensor, Tensor]:
-    """Return the word so far from each of `words` words, and whether there is one in its row."""
-    row = torch.repeat_interleave(torch.arange(len(by_row), device=by_row.device), by_row)
-    number = torch.arange(words, device=by_row.device) + offset
-    near = number.clamp(0, max(0, words - 1))
-    return near, (number == near) & (row[near] == row)
-
-
-def _hashes(values: Tensor, word: Tensor, place: Tensor, words: int) -> Tensor:
-    """Return a polynomial of the characters of each word, modulo the prime."""
-    powers = [1]
-    for _ in range(int(place.max()) if len(place) else 0):
-        powers.append(powers[-1] * _FACTOR % _PRIME)
-    terms = (values + 1) * torch.tensor(powers, device=values.device)[place] % _PRIME
-    return torch.zeros(words, dtype=torch.long, device=values.device).index_add_(0, word, terms) % _PRIME
-
-
-def _lower(characters: Tensor) -> Tensor:
-    return characters + 32 * ((characters >= 65) & (characters <= 90))
+    def _rows_of_words(
+        self, ids: Tensor, mask: Tensor | None, feature_ids: Tensor | None
+    ) -> tuple[Int[Tensor, "w f"], Int[Tensor, " m"], Bool[Tensor, "b t"]]:
+        """Rows of each word, the word of each real token, and which tokens are real."""
+        real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+        first = first_of_words(ids, self.begins, mask)
+        # Row after row, the number of each real token's word.
+        numbers = (first.flatten().cumsum(0) - 1)[real.flatten()]
+        by_row, places = first.sum(1), self.table.num_embeddings
+        rows = spelling_rows(self.spelling[ids[real]], numbers, by_row, self.neighbours, places, Torch)
+        if self.training and self.dropout:
+            own = 3 + 2 * AFFIX
+            dropped = torch.rand(len(rows), 1 + rows.shape[1] - own, device=ids.device) < self.dropout
+            parts = (rows[:, :2].masked_fill(dropped[:, :1], 0), rows[:, 2:own])
+            rows = torch.cat((*parts, rows[:, own:].masked_fill(dropped[:, 1:], 0)), 1)
+        if self.feature_neighbours and feature_ids is not None:
+            more = feature_rows(feature_ids[first], by_row, self.feature_neighbours, places, Torch)
+            rows = torch.cat((rows, more), 1)
+        return rows, numbers, real
 
 
 class Gathered(NamedTuple):

@@ -553,6 +553,13 @@ class Task(abc.ABC, Generic[S, D, O, P]):
             "say how (`Task.token_rows`); name another run."
         )
 
+    def write_answers(self, run: Run[D, O, P], folder: Path) -> dict[str, Any]:
+        """Write what predictions of an exported program need next to it, and return what `export.json` says of them.
+
+        Empty where they need more. See `longspan.tasks.base.answering.Answering`.
+        """
+        return {}
+
     def case(self, run: Run[D, O, P], row: Row, of: str, at: float | None) -> Case:
         """Case to explain: what a model says of a row; see `longspan.explain`.
 

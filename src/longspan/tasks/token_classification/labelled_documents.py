@@ -5,12 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
 
 from datasets import Dataset
 
-from longspan.data.columns.annotations import AnnotatedLabels, AnnotatedSentences, AnnotatedWords
-from longspan.data.columns.kinds import Column, WordLabels
 from longspan.data.columns.values import shown
 from longspan.data.sources.files.opening import packed_suffix
 from longspan.data.sources.formats.schema import schema_of
@@ -20,6 +17,7 @@ from longspan.errors import UserError
 from longspan.machine.printing import note
 from longspan.tasks.token_classification.labels import OUTSIDE, Scheme, hyphenated, label_names, scheme_of, to_iob2
 from longspan.tasks.token_classification.options import TokenData
+from longspan.tasks.token_classification.reading import columns
 
 
 @dataclass(frozen=True)
@@ -35,21 +33,6 @@ class Documents:
     loaded: Splits
     scheme: Scheme
     names: list[str]
-
-
-def columns(data: TokenData, *, raw: bool = False) -> list[Column]:
-    """Return the columns that are read; `raw` words may be a text that is to be split."""
-    names: dict[str, Any] = {
-        "text": data.text_column,
-        "label": data.label_column,
-        "characters": data.tokens == "characters",
-    }
-    words = AnnotatedWords(
-        "tokens", "text_column", documents=data.unit == "document", strip=data.strip, raw=raw, **names
-    )
-    feature = [WordLabels("feature", "feature_column", target=False)] if data.feature_column else []
-    sentences = AnnotatedSentences("sentences", "sentences_column", column=data.sentences_column, **names)
-    return [words, *feature, sentences, AnnotatedLabels("labels", "label_column", unseen=True, **names)]
 
 
 def read_documents(data: TokenData) -> Documents:

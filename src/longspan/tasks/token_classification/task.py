@@ -1,6 +1,5 @@
 """Token classification: `TokenClassification`."""
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from datasets import Dataset, DatasetDict
+from safetensors.numpy import save_file
 from torch import Tensor
 from transformers import PreTrainedModel, TrainingArguments
 
-from longspan.data.columns.annotations import LISTS, WRITERS
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
 from longspan.data.fingerprints import fingerprint
@@ -22,9 +21,9 @@ from longspan.data.text.processor import TextProcessor
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.data.text.words import WordEncoder, splitting
 from longspan.errors import UserError
-from longspan.machine.printing import note
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits
+from longspan.models.parts.linear_chain import COUNTS_ALONE
 from longspan.report import count, scores_table, share, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation
@@ -34,16 +33,12 @@ from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, check_outputs, predictions
 from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.token_classification import baselines, combining, labelled_documents
-from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
+from longspan.tasks.token_classification.examples import PER_TOKEN, Reader, special_tokens
+from longspan.tasks.token_classification.explaining import word_case
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
-from longspan.tasks.token_classification.prediction import (
-    Split,
-    WordsPrediction,
-    joined,
-    spans_of,
-    split_text,
-    word_case,
-)
+from longspan.tasks.token_classification.prediction import ANNOTATION_FORMATS, WordsPrediction, formats
+from longspan.tasks.token_classification.program import FILE, Tagger
+from longspan.tasks.token_classification.reading import RowWords, Split, columns
 from longspan.tasks.token_classification.scores import TokenScores, token_scores
 from longspan.tasks.token_classification.trainer import (
     READ,
@@ -65,8 +60,8 @@ class Document:
     windows: list[dict[str, Any]]
 
 
-#: Rows of one word, after which predictions say so.
-_ONE_WORD_ROWS = 10
+#: Arrays of a chain in `longspan.tasks.token_classification.program`.
+_CHAIN = ("transitions", "start", "end")
 #: Labels of a document's words with their probabilities.
 Labels = list[tuple[str, float]]
 
@@ -79,9 +74,9 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
     def __init__(self, run: Run[TokenData, TrainingOptions, TextProcessor], options: Any) -> None:
         super().__init__(run, options)
         self.config, tokenizer = self.model.config, self.processor.tokenizer
-        self.encoder = WordEncoder(tokenizer)
-        self.reader = _reader(tokenizer, self.config, _limit(self.config, self.data))
-        self._single_words: int | None = 0
+        self.encoder = WordEncoder.of(tokenizer)
+        self.words = RowWords(tokenizer.backend_tokenizer)
+        self.reader = _run_reader(run)
 
     def problem(self, row: Row) -> str:
         # Words that came without a text need not be a document of the processor.
@@ -89,27 +84,12 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
 
     def preprocess(self, rows: Sequence[Row]) -> Iterator[ModelInput[Document] | str]:
         for row in rows:
-            given = row.values.get("tokens")
-            words = split_text(self.processor.tokenizer, given) if isinstance(given, str) else None
-            if isinstance(given, list):
-                words = joined(given, row.values.get("sentences"))
-            if words is None or not words.tokens:
+            words = self.words(row)
+            if words is None:
                 yield "no words"
                 continue
-            self._note_single_words(len(words.tokens))
             facts = {"tokens": words.tokens, "sentences": words.sentences, "feature": row.values.get("feature")}
             yield ModelInput(Document(words, list(self.reader.windows(self.encoder, facts))))
-
-    def _note_single_words(self, words: int) -> None:
-        """Say once where all of the first rows have one word."""
-        if self._single_words is not None:
-            self._single_words = self._single_words + 1 if words == 1 else None
-        if self._single_words == _ONE_WORD_ROWS:
-            note(
-                f"each of the first {_ONE_WORD_ROWS} rows has one word, which is read without context; where they are "
-                "words of sentences, join the rows of each sentence"
-            )
-            self._single_words = None
 
     def forward(self, inputs: Sequence[ModelInput[Document]]) -> Iterator[Labels]:
         windows = [window for one in inputs for window in one.value.windows]
@@ -129,12 +109,9 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
             yield labels
 
     def postprocess(self, row: Row, read: ModelInput[Document], output: Labels) -> WordsPrediction:
-        words, names, shares = read.value.words, [name for name, _ in output], [round(share, 4) for _, share in output]
-        text = row.values["tokens"] if isinstance(row.values["tokens"], str) else " ".join(words.tokens)
-        spans = None if self.config.head.label_scheme == "plain" else spans_of(words, names, shares, text)
-        return WordsPrediction(
-            row.where, None, words.tokens, names, shares, words.offsets, words.sentences, spans, text
-        )
+        names, shares = [name for name, _ in output], [share for _, share in output]
+        plain = self.config.head.label_scheme == "plain"
+        return WordsPrediction.of(row.where, row.values["tokens"], read.value.words, names, shares, plain)
 
     def encode(self, examples: Dataset, split: str) -> Dataset:
         labelled_documents.check_sentences(examples, self.data)
@@ -190,7 +167,7 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
     prediction = WordsPrediction
     cuts_examples = False
     model_class = LongspanForTokenClassification
-    annotation_formats: ClassVar[Mapping[str, bool]] = {name: name in LISTS for name in WRITERS}
+    annotation_formats: ClassVar[Mapping[str, bool]] = ANNOTATION_FORMATS
     data_hint: ClassVar[str] = (
         "data.path=FILE (a file in columns such as CoNLL-U, a word per line, or a jsonl table with lists), or "
         "data.train=FILE"
@@ -199,10 +176,10 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
     # What is read
 
     def columns(self, data: TokenData) -> Sequence[Column]:
-        return labelled_documents.columns(data)
+        return columns(data)
 
     def inputs(self, data: TokenData) -> Sequence[Column]:
-        return [column for column in labelled_documents.columns(data, raw=True) if not column.target]
+        return [column for column in columns(data, raw=True) if not column.target]
 
     def prepare(self, recipe: Recipe[TokenData, TrainingOptions]) -> Prepared:
         data = recipe.data
@@ -265,14 +242,50 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
         return word_case(run, row, of, at, prediction, pipeline.reader)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
-        tools = {name: functools.partial(WordsPrediction.annotated, format=name) for name in WRITERS}
-        return {"conll": WordsPrediction.to_columns, **tools}
+        return formats()
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
-        raise UserError(
-            f"expected a model whose sizes follow from the number of tokens to export it as a program, got "
-            f"{str(run.folder)!r}, which puts words and sentences together; use --format hub."
-        )
+        if run.model.config.causal:
+            raise UserError(
+                "expected a token classifier that reads both directions to export it as a program, got one with "
+                "model.causal=true; use --format hub."
+            )
+        encoder, reader = WordEncoder.of(run.processor.tokenizer), _run_reader(run)
+        return [window["input_ids"] for row in examples for window in reader.token_windows(encoder, row)]
+
+    def write_answers(self, run: Run, folder: Path) -> dict[str, Any]:
+        if "." in self.name:
+            raise UserError(
+                f"expected the task of longspan itself to export a token classifier as a program, got {self.name!r}, "
+                "which may read and answer in ways of its own; use --format hub."
+            )
+        model, config, tokenizer = run.model, run.model.config, run.processor.tokenizer
+        like, wide, words = torch.zeros(()), model.wide, model.words
+        chain = model.chain(like) if wide is None else model.chained(like, wide.scales)
+        arrays = dict(zip(_CHAIN, chain, strict=True)) | {"begins": model.begins}
+        if wide is not None:
+            alone = model.chained(like, torch.tensor(COUNTS_ALONE))
+            arrays |= {f"wide_{name}": each for name, each in zip(_CHAIN, alone, strict=True)}
+            arrays |= {name: getattr(wide, name) for name in ("keys", "weight", "scales", "lower", "kinds", "spelling")}
+        if words is not None:
+            arrays["spelling"] = words.spelling
+        save_file({name: each.detach().cpu().contiguous().numpy() for name, each in arrays.items()}, folder / FILE)
+        before, after = special_tokens(tokenizer)
+        unknown = tokenizer.unk_token_id
+        return {
+            "labels": _names(config),
+            "plain": config.head.label_scheme == "plain",
+            "crf": config.head.crf,
+            "data": {name: getattr(run.recipe.data, name) for name in Tagger.reading},
+            "limits": {limit.part: limit.tokens for limit in limits(model)},
+            "before": before,
+            "after": after,
+            "unknown": -1 if unknown is None else unknown,
+            "features": (config.head.feature_values or []) if config.head.features else [],
+            "reach": 0 if words is None else words.neighbours,
+            "feature_reach": 0 if words is None else words.feature_neighbours,
+            "rows": 0 if words is None else words.table.num_embeddings,
+        }
 
     # What is reported
 
@@ -320,7 +333,12 @@ def _score(gold: list[list[str]], given: list[list[str]], config: LongspanConfig
 def _reader(tokenizer: Any, config: Any, limit: int) -> Reader:
     features = {value: number for number, value in enumerate(config.head.feature_values or [], 1)}
     labels = {name: number for number, name in enumerate(_names(config))}
-    return Reader(tokenizer, limit, config.head.label_scheme, labels, features)
+    return Reader(special_tokens(tokenizer), limit, features, tokenizer, config.head.label_scheme, labels)
+
+
+def _run_reader(run: Run[TokenData, Any, TextProcessor]) -> Reader:
+    config = run.model.config
+    return _reader(run.processor.tokenizer, config, _limit(config, run.recipe.data))
 
 
 def _limit(config: LongspanConfig, data: DataConfig) -> int:

@@ -1,0 +1,65 @@
+"""Predictions of a task by an exported program, without PyTorch: `Answering`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from longspan.data.columns.kinds import Column
+from longspan.data.config import DataConfig
+from longspan.data.sources.formats.rows import Row
+from longspan.results import Prediction
+
+#: Function that runs a program: its inputs by name to its output, whose numbers are finite.
+Runner = Callable[[Mapping[str, np.ndarray]], np.ndarray]
+
+
+class Damaged(Exception):
+    """Contents of an export that cannot be used, in words that follow "got"."""
+
+
+class Answering(ABC):
+    """Reading of rows as a program's inputs, and of its outputs as predictions.
+
+    A task whose exports predict in a way of their own has one in its module `program`, which imports no PyTorch.
+
+    Args:
+        answers: What `export.json` says of them, an instance of `answers`.
+        folder: The export.
+        tokenizer: Its tokenizer, of `tokenizers`.
+
+    Attributes:
+        answers: Dataclass of what `export.json` says.
+        data_config: Class of the settings of `[data]`.
+        reading: Those settings that say how files are read; the others name files.
+        prediction: Class of the predictions.
+        formats: See `Task.formats`.
+        annotation_formats: See `Task.annotation_formats`.
+        false_alarms: Share of validation texts that are unfamiliar.
+    """
+
+    answers: ClassVar[type]
+    data_config: ClassVar[type[DataConfig]] = DataConfig
+    reading: ClassVar[Sequence[str]]
+    formats: ClassVar[Mapping[str, Callable[[Any], str]]] = MappingProxyType({})
+    annotation_formats: ClassVar[Mapping[str, bool]] = MappingProxyType({})
+    prediction: type[Prediction]
+    false_alarms = 0.0
+
+    @abstractmethod
+    def __init__(self, answers: Any, folder: Path, tokenizer: Any) -> None: ...
+
+    @abstractmethod
+    def columns(self, data: Any) -> Sequence[Column]:
+        """The columns that are read."""
+
+    @abstractmethod
+    def predict(self, rows: Iterable[Row], data: Any, run: Runner) -> Iterator[Prediction]:
+        """Yield a prediction for each row, in order, or why it is missing.
+
+        Raises:
+            Damaged: The program's outputs are of another shape.
+        """

@@ -21,9 +21,9 @@ GUIDES = Path(__file__).parent / "guides"
 TRAINS = re.compile(r"longspan (train|compare) (classify|runs/)")
 FEW = "training.min_steps=20"
 #: What these guides need.
-NEEDS = {"serving": ("fastapi", "httpx")}
+NEEDS = {"serving": ("fastapi", "httpx"), "batch-prediction": ("ray", "pyspark")}
 #: Guides that begin with the run of another one.
-AFTER = {"serving": "first-hour", "labelling": "first-hour", "hub": "first-hour"}
+AFTER = {"batch-prediction": "first-hour", "serving": "first-hour", "labelling": "first-hour", "hub": "first-hour"}
 
 WORDS = {
     "aunt": ["cake", "garden", "cat", "tea", "visit", "sunday", "kind", "holiday"],

@@ -20,16 +20,17 @@ PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text
 ALWAYS = PROJECT["dependencies"]
 # Files that need more than pip installs by itself. Triton comes with PyTorch where PyTorch can use it; its kernels are
 # imported for tensors on a GPU alone. Estimators for scikit-learn are imported by those who have it.
-# The verb `serve` imports its modules once it knows that their packages are there.
+# The verbs `serve` and `predict` import such modules once they know that the packages are there.
 # Numba comes with the one release of llvmlite that it works with.
 NEED_MORE = {
     "sklearn.py": {"scikit-learn"},
     "simd.py": {"llvmlite"},
     "triton.py": {"triton"},
     "app.py": {"fastapi"},
+    "ray_data.py": {"ray"},
     "server.py": {"uvicorn"},
 }
-NOT_OURS = ("dev", "docs", "peers", "rivals")
+NOT_OURS = ("dev", "docs", "peers", "rivals", "spark")
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in NOT_OURS}
 
 

@@ -224,9 +224,15 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
         "word with its label per line), or spacy, prodigy, label-studio and doccano (texts with spans)"
     )
     verb.add_argument("--format", metavar="NAME", default="", help=told)
-    told = "file to write instead of printing, in the format of its ending"
+    told = (
+        "file to write instead of printing, in the format of its ending; with --jobs or --ray, folder of Parquet files"
+    )
     verb.add_argument("--output", metavar="FILE", type=Path, help=told)
     verb.add_argument("--overwrite", action="store_true", help="replace the file")
+    told = "processes that write shards in Parquet to the folder --output; the same command continues where it stopped"
+    verb.add_argument("--jobs", metavar="N", type=int, help=told)
+    told = "write these shards through Ray Data: on this machine, or on the cluster at an address such as auto"
+    verb.add_argument("--ray", metavar="ADDRESS", nargs="?", const="", help=told)
     told = (
         "least probability of a label, others are left out; repeatable, for one label each. `evaluate` prints how many "
         "reach it, and chooses it for a --precision or --recall"
@@ -477,9 +483,8 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.programs.predicting import is_export
     from longspan.verbs.predict import opened, print_predictions
 
-    run = opened(args.run, getattr(args, "checkpoint", None)) if is_export(args.run) else _loaded(args)
     known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
-    known |= {"format", "output", "overwrite", "sort_into", *names(ReadingOptions)}
+    known |= {*names(ReadingOptions)}
     given = {name: value for name, value in vars(args).items() if name in known}
     given["overrides"], files = _divided(args.files)
     of_labels = {label: least for label, least in args.min_probability if label is not None}
@@ -487,10 +492,39 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
     if len(of_all) > 1 or (of_all and of_labels) or len(of_labels) < len(args.min_probability) - len(of_all):
         raise UserError("expected one --min-probability for all labels or for each, got more; leave some out.")
     given["min_probability"] = of_labels or (of_all[0] if of_all else 0.0)
+    if args.jobs is not None or args.ray is not None:
+        _predict_shards(args, out, files, given)
+        return
+    run = opened(args.run, getattr(args, "checkpoint", None)) if is_export(args.run) else _loaded(args)
     if args.json and args.format not in ("", "json", "jsonl"):
         raise UserError(f"expected --json or --format {args.format}, got both; leave one out.")
+    given |= {name: getattr(args, name) for name in ("output", "overwrite", "sort_into")}
     given["format"] = args.format or ("json" if args.json else "")
     print_predictions(run, files or ["-"], out, stdin=sys.stdin.buffer, **given)
+
+
+def _predict_shards(args: argparse.Namespace, out: TextIO, files: Sequence[str], options: dict[str, Any]) -> None:
+    from longspan.results.tables import FORMATS
+
+    flag = "--jobs" if args.ray is None else "--ray"
+    if args.output is None or args.output.suffix.removeprefix(".") in FORMATS:
+        raise UserError(f"expected --output DIR, a folder, with {flag}, got {args.output or 'none'}; name a folder.")
+    for name in ("format", "sort_into", "overwrite"):
+        if getattr(args, name):
+            raise UserError(f"expected {flag} without --{name.replace('_', '-')}, got both; leave one out.")
+    from longspan.verbs.predictor import Predictor
+    from longspan.verbs.shards import predict_shards
+
+    quieten_transformers()
+    use_fastest_exact_products()
+    predictor = Predictor(args.run, **options, **_checkpoint(args), allow_imports=args.allow_import)
+    result = predict_shards(predictor, files, args.output, jobs=args.jobs, ray=args.ray)
+    told = f"{result['rows']:,} predictions in {result['shards']:,} files of {args.output}"
+    emit(args, out, {**result, "folder": str(args.output)}, told)
+    if result["errors"]:
+        raise UserError(
+            f"there are no predictions for {result['errors']} of {result['rows']} examples; their rows say why."
+        )
 
 
 def _least(value: str) -> tuple[str | None, float]:

@@ -86,6 +86,7 @@ EXTRAS = {
     "peft": "peft",
     "pypdfium2": "documents",
     "python_calamine": "documents",
+    "ray": "ray",
     "rouge_score": "summarisation",
     "sacrebleu": "translation",
     "scipy": "baselines",

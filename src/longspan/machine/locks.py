@@ -39,7 +39,7 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
     except Timeout:
         raise UserError(
             f"expected {str(folder)!r} for {what}, got another one at work there{holder or _holder(path)}; wait for "
-            "it, or name another folder with --run."
+            "it, or name another folder."
         ) from None
     try:
         _sign(path)

@@ -1,11 +1,13 @@
 """Text from data, files and labels as it is shown: no control character of it reaches a terminal or a page."""
 
+import contextlib
 import html
 import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 # What JSON leaves as it is, and terminals and editors obey: control characters and those that turn the direction.
@@ -14,6 +16,7 @@ _NAMED = 50
 # What tools take for the end of a line or of a field, and surrogates, which UTF-8 lacks.
 _BREAKS = re.compile("[\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_silent: ContextVar[bool] = ContextVar("longspan_silent", default=False)
 
 
 def printable(name: str) -> str:
@@ -34,8 +37,18 @@ def printable_lines(text: str) -> str:
 def note(sentence: str) -> None:
     """Print one sentence, given without its full stop, on standard error."""
     # Each of several processes gets here; one says so.
-    if os.environ.get("RANK", "0") == "0":
+    if os.environ.get("RANK", "0") == "0" and not _silent.get():
         print(f"longspan: {printable(sentence)}.", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Print no notes during the `with` block: they would come once for each batch."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

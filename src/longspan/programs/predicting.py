@@ -92,7 +92,7 @@ class Documents(Answering):
 
     def __init__(self, answers: Answers, folder: Path, tokenizer: Any) -> None:
         self._answers = answers
-        self.prediction = KINDS[answers.problem_type]
+        self.prediction, self.labels = KINDS[answers.problem_type], answers.labels
         tokenizer.encode_special_tokens = answers.splits_special
         self._encode = lambda text, *, add_special_tokens: (
             tokenizer.encode(text, add_special_tokens=add_special_tokens).ids

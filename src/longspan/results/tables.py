@@ -4,7 +4,8 @@ import csv
 import dataclasses
 import itertools
 import json
-from collections.abc import Generator, Iterable, Iterator, Mapping
+import typing
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from longspan.errors import UserError
@@ -130,14 +131,55 @@ def write_table(predictions: Iterable[Prediction], kind: str, file: IO[Any]) -> 
         file.flush()
 
 
-def _as_table(predictions: Iterable[Prediction]) -> tuple[list[str], Iterator[Row]]:
-    """Return the names of columns, and rows."""
+def prediction_schema(kind: type[Prediction], labels: Sequence[str]) -> Any:
+    """Arrow schema of a table of predictions, whatever their values are.
+
+    Args:
+        kind: Class of the predictions.
+        labels: Names of the classes, in the order of their probabilities.
+    """
+    import pyarrow as pa
+
+    hints = typing.get_type_hints(kind)
+    columns: dict[str, Any] = {}
+    for name in table_row(kind("")):
+        if name == "probabilities" and dict[str, float] in typing.get_args(hints[name]):
+            columns |= {f"probabilities.{label}": pa.float64() for label in labels}
+        else:
+            types = {*(typing.get_args(hints[name]) or (hints[name],))} - {type(None)}
+            columns[name] = _arrow_type(types.pop() if len(types) == 1 else str)
+    return pa.schema(list(columns.items()))
+
+
+def _arrow_type(kind: type) -> Any:
+    """Type of a column; what is neither a number nor a text becomes one."""
+    import pyarrow as pa
+
+    return {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}.get(kind, pa.string())
+
+
+def arrow_table(predictions: Iterable[Prediction], schema: Any) -> Any:
+    """Table of Arrow with a row for each prediction.
+
+    Args:
+        predictions: The rows.
+        schema: That of `prediction_schema`.
+
+    Raises:
+        UserError: Predictions have other columns, or values of other types.
+    """
+    _, rows = _as_table(predictions, schema.names)
+    return _arrow_rows(({name: _cell(value) for name, value in row.items()} for row in rows), schema)
+
+
+def _as_table(predictions: Iterable[Prediction], columns: Sequence[str] = ()) -> tuple[list[str], Iterator[Row]]:
+    """Return the names of columns, by default those of the first prediction without an error, and rows."""
     left, waiting = iter(predictions), list[Prediction]()
-    for prediction in left:
+    for prediction in () if columns else left:
         waiting.append(prediction)
         if prediction.error is None:
             break
-    columns = [*(table_row(waiting[-1]) if waiting else ("where", *_LAST))]
+    columns = [*(columns or (table_row(waiting[-1]) if waiting else ("where", *_LAST)))]
 
     def rows() -> Iterator[Row]:
         for prediction in itertools.chain(waiting, left):
@@ -166,20 +208,23 @@ def _write_parquet(columns: list[str], rows: Iterator[Row], file: IO[bytes]) -> 
     kinds: dict[str, Any] = {"unfamiliar": pa.bool_(), "tokens_read": pa.int64(), "tokens_total": pa.int64()}
     for name in columns:
         known = next((row[name] for row in first if row.get(name) is not None), None)
-        numbers = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-        kinds.setdefault(name, numbers.get(type(known), pa.string()))
+        kinds.setdefault(name, _arrow_type(type(known)))
     schema = pa.schema([(name, kinds[name]) for name in columns])
     with parquet.ParquetWriter(file, schema) as writer:
         while first:
-            try:
-                group = pa.Table.from_pylist([dict.fromkeys(columns) | row for row in first], schema)
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise UserError(
-                    f"expected values of one type in each column of Parquet, got others ({error}); choose the format "
-                    "jsonl."
-                ) from error
-            writer.write_table(group)
+            writer.write_table(_arrow_rows(first, schema))
             first = list(itertools.islice(rows, _GROUP))
+
+
+def _arrow_rows(rows: Iterable[Row], schema: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_pylist([dict.fromkeys(schema.names) | row for row in rows], schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise UserError(
+            f"expected values of one type in each column of Parquet, got others ({error}); choose the format jsonl."
+        ) from error
 
 
 def _write_sheet(columns: list[str], rows: Iterator[Row], file: IO[bytes]) -> None:

@@ -87,7 +87,7 @@ def predict(
     watch: Callable[[Iterator[Row]], Iterator[Row]] = iter if sorter is None else sorter.watch
     if isinstance(loaded, Program):
         program = loaded.reading(overrides, chosen)
-        rows = _rows(source, program.inputs_in_memory, program.inputs_of, program.data, stdin)
+        rows = rows_of_source(program, source, program.data, stdin)
         found = _noting_truncation(program.data, program.predict(watch(rows)), program.answering.false_alarms)
         kind = program.answering.prediction
     else:
@@ -123,14 +123,16 @@ def opened(
     return run if isinstance(run, Program) else Program(run)
 
 
-def rows_of_source(run: "Run", source: Any, data: Any, stdin: BinaryIO | None) -> Iterator[Row]:
+def rows_of_source(run: "Run | Program", source: Any, data: Any, stdin: BinaryIO | None) -> Iterator[Row]:
     """Return the rows of what `predict` reads: files, or data in memory.
 
     Raises:
         UserError: The source cannot be used.
     """
-    task = run.task
-    return _rows(source, partial(task.inputs_in_memory, run), partial(task.inputs_of, run), data, stdin)
+    in_memory = run.inputs_in_memory if isinstance(run, Program) else partial(run.task.inputs_in_memory, run)
+    of_paths = run.inputs_of if isinstance(run, Program) else partial(run.task.inputs_of, run)
+    paths = _paths(source)
+    return _in_memory(source, in_memory, data) if paths is None else of_paths(paths, data, stdin)
 
 
 def predict_given(
@@ -183,17 +185,6 @@ def _is_text(path: str) -> bool:
     return path not in ("-", "packages") and not path.startswith("hub:") and bool(re.search(r"\s", path.strip()))
 
 
-def _rows(
-    source: Any,
-    in_memory: Callable[[Any, Any], Iterator[Row]],
-    of_paths: Callable[[list[Path | str], Any, BinaryIO | None], Iterator[Row]],
-    data: Any,
-    stdin: BinaryIO | None,
-) -> Iterator[Row]:
-    paths = _paths(source)
-    return _in_memory(source, in_memory, data) if paths is None else of_paths(paths, data, stdin)
-
-
 def rows_in_memory(run: "Run", given: Any, data: Any) -> Iterator[Row]:
     """Return the rows of data in memory, or those that were read before.
 
@@ -208,7 +199,7 @@ def _in_memory(given: Any, read: Callable[[Any, Any], Iterator[Row]], data: Any)
         return _of_iterator(given, read, data)
     if isinstance(given, list) and given and isinstance(given[0], Row):
         return iter(given)
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes) or not (isinstance(given, Iterable) or hasattr(given, "__arrow_c_stream__")):
         raise UserError(
             f"expected a list of texts, a DataFrame or a Dataset, got {described(given)}; give one of them."
         )
@@ -261,6 +252,11 @@ def _noting_unsure(predictions: Iterator[Prediction], least: float | Mapping[str
         total += 1
         unsure += found is not prediction
         yield found
+    note_unsure(least, total, unsure)
+
+
+def note_unsure(least: float | Mapping[str, float], total: int, unsure: int) -> None:
+    """Say how many of `total` examples have no label, unless all have one."""
     if unsure:
         bound = "its least" if isinstance(least, Mapping) else f"{least:g}"
         note(f"{unsure:,} of {total:,} examples have no label, as the probability of the likeliest is below {bound}")
@@ -305,17 +301,22 @@ def _noting_truncation(data: Any, predictions: Iterator[Prediction], alarms: flo
         cut = unfamiliar = 0
         raise
     finally:
-        if unfamiliar:
-            note(
-                f"{unfamiliar:,} of {total:,} texts are unlike the training data (unfamiliar), where their words are "
-                f"rare; so are {alarms:.1%} of the validation texts"
-            )
-        if cut:
-            kept = {"first": "beginning", "last": "end"}.get(data.keep, data.keep)
-            note(
-                f"{cut:,} of {total:,} documents have more than the {data.max_length:,} tokens that the "
-                f"model was trained to read (data.max_length), so only the {kept} of each was read"
-            )
+        note_truncation(data, alarms, total, cut, unfamiliar)
+
+
+def note_truncation(data: Any, alarms: float, total: int, cut: int, unfamiliar: int) -> None:
+    """Say how many of `total` documents are unfamiliar or were not read whole, unless none is."""
+    if unfamiliar:
+        note(
+            f"{unfamiliar:,} of {total:,} texts are unlike the training data (unfamiliar), where their words are "
+            f"rare; so are {alarms:.1%} of the validation texts"
+        )
+    if cut:
+        kept = {"first": "beginning", "last": "end"}.get(data.keep, data.keep)
+        note(
+            f"{cut:,} of {total:,} documents have more than the {data.max_length:,} tokens that the "
+            f"model was trained to read (data.max_length), so only the {kept} of each was read"
+        )
 
 
 def print_predictions(

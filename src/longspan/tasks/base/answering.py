@@ -36,6 +36,7 @@ class Answering(ABC):
         data_config: Class of the settings of `[data]`.
         reading: Those settings that say how files are read; the others name files.
         prediction: Class of the predictions.
+        labels: Names of the classes whose probabilities they have, in order.
         formats: See `Task.formats`.
         annotation_formats: See `Task.annotation_formats`.
         false_alarms: Share of validation texts that are unfamiliar.
@@ -47,6 +48,7 @@ class Answering(ABC):
     formats: ClassVar[Mapping[str, Callable[[Any], str]]] = MappingProxyType({})
     annotation_formats: ClassVar[Mapping[str, bool]] = MappingProxyType({})
     prediction: type[Prediction]
+    labels: Sequence[str] = ()
     false_alarms = 0.0
 
     @abstractmethod

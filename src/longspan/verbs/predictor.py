@@ -1,0 +1,150 @@
+"""Predictions for batches that Ray Data, Spark or `datasets` deal out to processes: `Predictor`."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longspan.data.columns.values import listed
+from longspan.data.sources.formats.rows import Row
+from longspan.errors import UserError
+from longspan.machine.printing import silenced
+from longspan.programs.predicting import Program
+from longspan.results import Prediction, tables
+from longspan.verbs.predict import opened, predict, rows_of_source
+
+if TYPE_CHECKING:
+    from longspan.tasks.base.task import Run
+
+#: Arguments of `predict` that say how rows are read.
+_READING = ("text_column", "encoding", "delimiter", "header")
+#: Files of a run or an export that its predictions depend on.
+_FILES = ("recipe.toml", "config.json", "export.json", "tokenizer.json", "*.safetensors", "*.onnx", "*.onnx.data")
+
+
+class Predictor:
+    """Predictions of a run for batches: a callable that can be pickled, so that engines can send it to processes.
+
+    Each process loads the run once. Predictions have the columns that `longspan predict --output` writes, with a row
+    for each example, those with an `error` included.
+
+    Args:
+        run: The run folder or the export, as of `longspan.predict`, or a `TrainedRun`. Other machines need the same
+            path.
+        keep: Columns of batches that come before those of predictions, such as a key: engines change the order of rows.
+        options: Keyword arguments of `longspan.predict`, but for `stdin` and `sort_into`.
+
+    Attributes:
+        run: Path of the folder.
+        options: Keyword arguments of `longspan.predict`.
+        digest: Digest of its model and its recipe, which changes where it is trained again.
+
+    Raises:
+        UserError: There is no run, or no such checkpoint.
+    """
+
+    def __init__(self, run: Any, *, keep: Sequence[str] = (), **options: Any) -> None:
+        if isinstance(keep, str):
+            raise UserError(f"expected keep to be several names, got the text {keep!r}; write [{keep!r}].")
+        for name in {"stdin", "sort_into"} & options.keys():
+            raise UserError(f"expected predictions of batches without {name!r}, got it; leave it out.")
+        self.run = str(Path(getattr(run, "folder", run)).absolute())
+        self.keep, self.options = list(keep), options
+        self.digest = self._digest()
+
+    @property
+    def loaded(self) -> "Run | Program":
+        """The run or the program, which this process loads once."""
+        later = (*_READING, "min_probability")
+        options = {name: value for name, value in sorted(self.options.items()) if name not in later}
+        return _loaded(self.run, self.digest, json.dumps(options, default=list))
+
+    @property
+    def schema(self) -> Any:
+        """Arrow schema of predictions, whatever a batch contains."""
+        run = self.loaded
+        if isinstance(run, Program):
+            return tables.prediction_schema(run.prediction, run.labels)
+        labels = run.model.config.id2label
+        return tables.prediction_schema(run.task.prediction, [labels[number] for number in sorted(labels)])
+
+    def __call__(self, batch: Any) -> Any:
+        """Table of predictions, of the kind of the batch.
+
+        Args:
+            batch: A DataFrame of pandas, a table or record batch of Arrow, or a dict of columns.
+
+        Raises:
+            UserError: It lacks a column.
+        """
+        import pyarrow as pa
+
+        if isinstance(batch, pa.RecordBatch):
+            batch = pa.Table.from_batches([batch])
+        columns = batch.column_names if isinstance(batch, pa.Table) else list(batch)
+        for name in self.keep:
+            if name not in columns:
+                raise UserError(f"expected the column {name!r} to keep, got {listed(columns)}; name one of these.")
+        size = len(batch[columns[0]]) if columns else 0
+        found = tables.arrow_table(self.predictions(batch) if size else (), self.schema)
+        if self.keep and len(found) != size:
+            raise UserError(
+                f"expected a prediction for each row to keep columns with, got {len(found)} for {size} rows; leave "
+                "keep out."
+            )
+        for place, name in enumerate(self.keep):
+            values = batch[name]
+            found = found.add_column(place, name, values if isinstance(batch, pa.Table) else pa.array(values))
+        if isinstance(batch, pa.Table):
+            return found
+        if isinstance(batch, Mapping):
+            return found.to_pydict()
+        frame = found.to_pandas()
+        return frame.set_axis(batch.index) if len(frame) == size else frame
+
+    def predictions(self, source: Any) -> list[Prediction]:
+        """Predictions for a batch, or for rows that were read, without notes."""
+        given = {name: self.options[name] for name in (*_READING, "min_probability") if name in self.options}
+        with silenced():
+            return list(predict(self.loaded, source, **given))
+
+    def rows(self, paths: Sequence[Path | str]) -> Iterator[Row]:
+        """Rows of files, as `longspan.predict` reads them.
+
+        Raises:
+            UserError: They cannot be read.
+        """
+        run = self.loaded
+        given = {name: value for name, value in self.options.items() if name in _READING and value is not None}
+        data = dataclasses.replace(run.data if isinstance(run, Program) else run.recipe.data, **given)
+        return rows_of_source(run, list(paths), data, None)
+
+    def _digest(self) -> str:
+        folder, checkpoint = Path(self.run), self.options.get("checkpoint")
+        sources = [folder]
+        if checkpoint is not None:
+            from longspan.training import checkpoints
+
+            sources.append(checkpoints.find(folder / "checkpoints", checkpoint))
+        files = sorted(path for source in sources for name in _FILES for path in source.glob(name))
+        if not files:
+            # This says what is missing.
+            opened(self.run)
+        digest = hashlib.sha256()
+        for path in files:
+            with path.open("rb") as file:
+                digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+        return digest.hexdigest()[:32]
+
+
+@functools.lru_cache(maxsize=2)
+def _loaded(run: str, digest: str, options: str) -> "Run | Program":
+    """Load a run with the arguments of `predict` in `options`, JSON."""
+    given = json.loads(options)
+    checkpoint, allow_imports = given.pop("checkpoint", None), given.pop("allow_imports", ())
+    overrides = given.pop("overrides", ())
+    found = opened(run, checkpoint, allow_imports, overrides, given)
+    return found.reading(overrides, {}) if isinstance(found, Program) else found

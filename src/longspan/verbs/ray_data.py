@@ -1,0 +1,127 @@
+"""Shards of predictions by Ray Data: one task reads rows, and actors write shards wherever there are cores or GPUs."""
+
+import logging
+import os
+import pickle
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Ray reads this when it is imported: it would tell its authors how it is used.
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import pyarrow as pa
+import ray
+from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
+from ray.data.block import BlockMetadata
+
+from longspan.errors import UserError, sentence_of
+from longspan.machine.limits import cores
+from longspan.verbs.predictor import Predictor
+from longspan.verbs.shards import Shard, prepare_process, read_shards, write_shard
+
+
+def shards_by_ray(
+    predictor: Predictor,
+    paths: Sequence[Path | str],
+    folder: Path,
+    finished: Mapping[int, Mapping[str, Any]],
+    jobs: int | None,
+    address: str,
+) -> Iterator[dict[str, Any]]:
+    """Write shards by actors of Ray; yield the line of each as it is complete.
+
+    Args:
+        predictor, paths, folder, finished: As of `longspan.verbs.shards.read_shards` and `write_shard`.
+        jobs: Number of actors; None for as many as the cluster has GPUs, or else cores.
+        address: Address of the cluster; "" for one on this machine that ends with this process.
+
+    Raises:
+        UserError: The cluster cannot be reached, or the source not read.
+    """
+    _connect(address)
+    try:
+        resources = ray.cluster_resources()
+        gpus = int(resources.get("GPU", 0))
+        actors = jobs or gpus or int(resources.get("CPU", 1))
+        source = _Shards(predictor, paths, dict(finished))
+        found = ray.data.read_datasource(source, num_cpus=0, concurrency=1, override_num_blocks=1)
+        found = found.map_batches(
+            _Writer,
+            fn_constructor_args=(predictor, folder.absolute(), Path.cwd()),
+            batch_size=1,
+            batch_format="pyarrow",
+            compute=ActorPoolStrategy(size=actors),
+            num_cpus=0 if gpus else 1,
+            num_gpus=1 if gpus else None,
+        )
+        yield from found.iter_rows()
+    except ray.exceptions.RayError as error:
+        cause = getattr(error, "cause", None) or error.__cause__
+        sentence = sentence_of(cause)
+        if sentence is None:
+            raise
+        raise UserError(sentence) from error
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str) -> None:
+    """Connect to a cluster, or start one on this machine for the address ""."""
+    place = re.search(r"([\w.-]+|\[[^]]+\]):(\d+)/?$", address)
+    try:
+        if place is not None:
+            # Ray would try for minutes, and end the process.
+            socket.create_connection((place[1].strip("[]"), int(place[2])), timeout=10).close()
+        options: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "error"}
+        if not address:
+            options |= {"num_cpus": cores(), "include_dashboard": False}
+        ray.init(**options)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UserError(
+            f"expected a cluster of Ray at {address or 'local'!r}, got an error "
+            f"({str(error).strip().splitlines()[0].rstrip('.')}); check that it runs, and its address."
+        ) from error
+    # The bar over rows says how far it is.
+    DataContext.get_current().enable_progress_bars = False
+    # Each shard is a block of its own, so that any actor can have it.
+    DataContext.get_current().target_max_block_size = 1
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+
+class _Shards(Datasource):
+    """The shards of a source, read by one task, a block each."""
+
+    def __init__(self, predictor: Predictor, paths: Sequence[Path | str], finished: dict[int, Any]) -> None:
+        super().__init__()
+        self._arguments, self._folder = (predictor, paths, finished), Path.cwd()
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        return None
+
+    def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
+        arguments, folder = self._arguments, self._folder
+
+        def blocks() -> Iterator[pa.Table]:
+            os.chdir(folder)
+            for shard in read_shards(*arguments):
+                yield pa.table({"shard": [pickle.dumps(tuple(shard))]})
+
+        return [ReadTask(blocks, BlockMetadata(None, None, None))]
+
+
+class _Writer:
+    """Writes a shard for each batch of one."""
+
+    def __init__(self, predictor: Predictor, folder: Path, current: Path) -> None:
+        os.chdir(current)
+        prepare_process(predictor)
+        self._predictor, self._folder = predictor, folder
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        written = [
+            write_shard(self._predictor, self._folder, Shard(*pickle.loads(one.as_py()))) for one in batch["shard"]
+        ]
+        return pa.Table.from_pylist(written)

@@ -1,0 +1,383 @@
+"""Predictions of many rows by several processes, as numbered Parquet files that are written once: `predict_shards`.
+
+One process reads the rows and cuts them into shards, where the engine's windows end: so a shard has the predictions
+that one process has for its rows. A shard is renamed into place, and then listed in the manifest. The same command
+writes those that are missing.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from itertools import islice
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from longspan.data.columns.kinds import TextFile
+from longspan.data.sources.files.opening import expand
+from longspan.data.sources.formats.rows import Row
+from longspan.errors import UserError
+from longspan.machine import locks
+from longspan.machine.imports import require
+from longspan.machine.limits import cores
+from longspan.machine.printing import note, shows_bars
+from longspan.machine.session import quieten_transformers, use_fastest_exact_products
+from longspan.programs.predicting import Program, is_export
+from longspan.results import tables
+from longspan.results.outputs import new_file
+from longspan.results.predictions import ClassPrediction
+from longspan.verbs.predict import note_truncation, note_unsure
+from longspan.verbs.predictor import Predictor
+
+#: List of the complete shards, one JSON object per line. Readers of folders of Parquet pass over its name.
+MANIFEST = "_manifest.jsonl"
+#: Rows, and characters of these, from which a shard is complete: some windows of the engine.
+_ROWS, _CHARACTERS = 2_048, 16_000_000
+#: Times in a row that processes may end before any shard is written.
+_ATTEMPTS = 3
+
+
+class Shard(NamedTuple):
+    """Rows that are predicted together, by number, and a digest of them."""
+
+    number: int
+    rows: list[Row]
+    digest: str
+
+
+def predict_shards(
+    predictor: Predictor, paths: Sequence[Path | str], folder: Path, *, jobs: int | None = None, ray: str | None = None
+) -> dict[str, int]:
+    """Write the predictions for files into a folder, and go on where another call stopped.
+
+    Args:
+        predictor: The run, with the options of predictions.
+        paths: Sources of rows, as of `longspan.predict`, but for standard input.
+        folder: A new folder, or one that the same call left incomplete.
+        jobs: Number of processes; by default one, or with `ray` as many as there are GPUs, or else cores.
+        ray: Address of a cluster of Ray, whose machines see the same files, or "" for this machine; None without Ray.
+
+    Returns:
+        Numbers of `shards`, `rows` and `errors`, those written before included.
+
+    Raises:
+        UserError: The folder has predictions of another run, source or options, or rows have changed since; no shard of
+            it changes. Or the source cannot be read, or processes end again and again.
+    """
+    if ray is not None:
+        require("ray", "--ray", instead="give --jobs N alone")
+    if jobs is not None and jobs < 1:
+        raise UserError(f"expected --jobs of at least 1, got {jobs}; choose a larger number.")
+    if "-" in map(str, paths):
+        raise UserError("expected files to write shards of, got standard input, which is read once; name a file.")
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(parents=True)
+    if not folder.is_dir():
+        raise UserError(f"expected a folder for shards at {str(folder)!r}, got a file; name another one.")
+    with locks.lock_folder(folder, "predictions"), Manifest(folder, _origin(predictor, paths)) as manifest:
+        if ray is None:
+            written = _by_processes(predictor, paths, folder, manifest.finished, jobs or 1)
+        else:
+            from longspan.verbs.ray_data import shards_by_ray
+
+            written = shards_by_ray(predictor, paths, folder, manifest.finished, jobs, ray)
+        from tqdm.auto import tqdm
+
+        with tqdm(unit=" rows", initial=manifest.total("rows"), disable=not shows_bars()) as bar:
+            for record in written:
+                manifest.add(record)
+                bar.update(record["rows"])
+        manifest.complete()
+    run = predictor.loaded
+    data, alarms = (
+        (run.data, run.false_alarms) if isinstance(run, Program) else (run.recipe.data, run.processor.false_alarms)
+    )
+    rows = manifest.total("rows")
+    note_unsure(predictor.options.get("min_probability", 0.0), rows, manifest.total("unsure"))
+    note_truncation(data, alarms, rows, manifest.total("cut"), manifest.total("unfamiliar"))
+    return {"shards": len(manifest.finished), "rows": rows, "errors": manifest.total("errors")}
+
+
+def _origin(predictor: Predictor, paths: Sequence[Path | str]) -> dict[str, Any]:
+    """All that predictions depend on, but for what is in folders, whose rows have digests."""
+    source = {}
+    for path in map(str, paths):
+        file = expand(path)
+        with contextlib.suppress(OSError, ValueError):
+            if file.is_file():
+                with file.open("rb") as opened:
+                    source[path] = hashlib.file_digest(opened, "sha256").hexdigest()
+        source.setdefault(path, "")
+    usual = ("allow_imports", "overrides", "min_probability")
+    options = {name: value for name, value in predictor.options.items() if value or name not in usual}
+    options = json.loads(json.dumps(options, sort_keys=True, default=list))
+    return {"run": predictor.digest, "source": source, "options": options}
+
+
+class Manifest:
+    """Complete shards of a folder, each written by a line once its file is there.
+
+    Args:
+        folder: The folder.
+        origin: All that its predictions depend on.
+
+    Attributes:
+        finished: Facts about each complete shard, by number.
+
+    Raises:
+        UserError: The folder has predictions of another origin, or other files.
+    """
+
+    def __init__(self, folder: Path, origin: Mapping[str, Any]) -> None:
+        self.folder, self.finished, self._path = folder, dict[int, dict[str, Any]](), folder / MANIFEST
+        self._origin = origin
+        lines = self._lines()
+        there = [path.name for path in folder.iterdir() if path.name not in (MANIFEST, locks.FILE)]
+        if not lines and there:
+            raise UserError(
+                f"expected a new folder for shards at {str(folder)!r}, got one with {there[0]!r} in it; name another."
+            )
+        for name, value in origin.items() if lines else ():
+            if lines[0]["from"].get(name) != value:
+                what = {"run": "another model", "source": "other data, or these have changed"}.get(
+                    name, "other options"
+                )
+                raise UserError(
+                    f"expected a folder for these predictions, got {str(folder)!r} with those of {what}; name another."
+                )
+        for record in lines[1:]:
+            if "shard" in record:
+                path = folder / shard_name(record["shard"])
+                if path.is_file() and path.stat().st_size == record["bytes"]:
+                    self.finished[record["shard"]] = record
+                else:
+                    note(f"{path.name} is missing or damaged, and is written again")
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """Its lines; without the last one, where the process was killed before its end."""
+        try:
+            text = self._path.read_text(encoding="utf-8")
+            lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+            assert not lines or isinstance(lines[0]["from"], dict)
+        except FileNotFoundError:
+            return []
+        except (ValueError, LookupError, TypeError, AssertionError):
+            raise UserError(
+                f"expected a list of shards in {str(self._path)!r}, got a damaged file; name another folder."
+            ) from None
+        return lines
+
+    def __enter__(self) -> "Manifest":
+        # Left by processes that were killed.
+        for path in self.folder.glob(".part-*"):
+            path.unlink()
+        with new_file(self._path) as file:
+            file.writelines(json.dumps(line) + "\n" for line in ({"from": self._origin}, *self.finished.values()))
+        self._file = self._path.open("a", encoding="utf-8")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, record: dict[str, Any]) -> None:
+        """List a shard as complete."""
+        self.finished[record["shard"]] = record
+        self._append(record)
+
+    def complete(self) -> None:
+        """Say that there are no more shards."""
+        self._append({"complete": True, "shards": len(self.finished), "rows": self.total("rows")})
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+
+    def total(self, name: str) -> int:
+        """Sum of a number over the shards."""
+        return sum(record[name] for record in self.finished.values())
+
+
+def shard_name(number: int) -> str:
+    """File name of a shard."""
+    return f"part-{number:05d}.parquet"
+
+
+def read_shards(
+    predictor: Predictor, paths: Sequence[Path | str], finished: Mapping[int, Mapping[str, Any]]
+) -> Iterator[Shard]:
+    """Yield the shards of a source that are not finished.
+
+    Raises:
+        UserError: The source cannot be read, or has other rows in a finished shard.
+    """
+    number = -1
+    for number, (rows, digest) in enumerate(_cut(_windows(predictor, predictor.rows(paths)))):
+        if number not in finished:
+            yield Shard(number, rows, digest)
+        elif finished[number]["input"] != digest:
+            raise _changed(rows[0].where)
+    if finished and max(finished) > number:
+        raise _changed("its end")
+
+
+def _changed(place: str) -> UserError:
+    return UserError(
+        f"expected the rows that these predictions began with, got others from {place} on; restore them, or name "
+        "another folder."
+    )
+
+
+def _windows(predictor: Predictor, rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Rows that the model reads together, so that shards end where one process would compute anew."""
+    if isinstance(predictor.loaded, Program):
+        while window := list(islice(rows, 1)):
+            yield window
+        return
+    from longspan.tasks.base.engine import PipelineTask, windows
+
+    task = predictor.loaded.task
+    if not isinstance(task, PipelineTask):
+        yield from windows(rows)
+        return
+    with contextlib.closing(task.pipeline(predictor.loaded)) as pipeline:
+        yield from windows(rows, pipeline.size, pipeline.window, lambda row: not row.problem and pipeline.streams(row))
+
+
+def _cut(windows: Iterable[list[Row]]) -> Iterator[tuple[list[Row], str]]:
+    """The rows of each shard, and their digest."""
+    rows, size, digest = list[Row](), 0, hashlib.sha256()
+    for window in windows:
+        for row in window:
+            text = json.dumps([row.values, row.where, row.problem, _files(row)], default=_described)
+            size += len(text)
+            digest.update(text.encode())
+        rows += window
+        if len(rows) >= _ROWS or size >= _CHARACTERS:
+            yield rows, digest.hexdigest()[:32]
+            rows, size, digest = [], 0, hashlib.sha256()
+    if rows:
+        yield rows, digest.hexdigest()[:32]
+
+
+def _files(row: Row) -> list[list[int]]:
+    """Sizes and times of the files that a row names, whose contents are read later."""
+    found = []
+    for value in row.values.values():
+        path = value.path if isinstance(value, TextFile) else value.get("path") if isinstance(value, dict) else None
+        if path:
+            with contextlib.suppress(OSError):
+                state = Path(path).stat()
+                found.append([state.st_size, state.st_mtime_ns])
+    return found
+
+
+def _described(value: Any) -> str:
+    """What tells a value of a row that JSON has no word for from others."""
+    content = value.content if isinstance(value, TextFile) else value
+    content = content.tobytes() if hasattr(content, "tobytes") else content
+    # Others are such as the graph of a node, whose file is in the origin.
+    return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else type(value).__name__
+
+
+def write_shard(predictor: Predictor, folder: Path, shard: Shard) -> dict[str, Any]:
+    """Write the predictions for a shard in place of its file, and return its line of the manifest."""
+    from pyarrow import parquet
+
+    predictions = predictor.predictions(shard.rows)
+    path = folder / shard_name(shard.number)
+    with new_file(path, binary=True) as file:
+        parquet.write_table(tables.arrow_table(predictions, predictor.schema), file)
+    return {
+        "shard": shard.number,
+        "rows": len(predictions),
+        "errors": sum(one.error is not None for one in predictions),
+        "cut": sum(one.tokens_read is not None for one in predictions),
+        "unfamiliar": sum(bool(one.unfamiliar) for one in predictions),
+        "unsure": sum(isinstance(one, ClassPrediction) and not one.label and not one.error for one in predictions),
+        "bytes": path.stat().st_size,
+        "input": shard.digest,
+    }
+
+
+def _by_processes(
+    predictor: Predictor, paths: Sequence[Path | str], folder: Path, finished: Mapping[int, Any], jobs: int
+) -> Iterator[dict[str, Any]]:
+    """Write shards in processes of this machine; yield the line of each as it is complete.
+
+    Raises:
+        UserError: The source cannot be read, after the shards that could be. Or processes end again and again.
+    """
+    shards, attempts = read_shards(predictor, paths, dict(finished)), 0
+    waiting: dict[int, Shard] = {}
+    stopped: UserError | None = None
+    while True:
+        futures: dict[Future[dict[str, Any]], int] = {}
+        pool = ProcessPoolExecutor(jobs, get_context("spawn"), _begin, (predictor, folder, max(1, cores() // jobs)))
+        try:
+            futures = {pool.submit(_write, shard): number for number, shard in waiting.items()}
+            while True:
+                while stopped is None and len(futures) < 2 * jobs:
+                    try:
+                        shard = next(shards, None)
+                    except UserError as error:
+                        stopped, shard = error, None
+                    if shard is None:
+                        break
+                    waiting[shard.number] = shard
+                    futures[pool.submit(_write, shard)] = shard.number
+                if not futures:
+                    if stopped is not None:
+                        raise stopped
+                    return
+                for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                    record = future.result()
+                    del waiting[futures.pop(future)]
+                    attempts = 0
+                    yield record
+        except BrokenProcessPool:
+            attempts += 1
+            if attempts == _ATTEMPTS:
+                raise UserError(
+                    f"expected {jobs} processes to write shards, got {attempts} times that one of them was killed, as "
+                    "the system does when memory runs out; lower --jobs, and the same command goes on."
+                ) from None
+            note("a process was killed, as the system does when memory runs out; its shards are computed again")
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+_worker: tuple[Predictor, Path]
+
+
+def _begin(predictor: Predictor, folder: Path, threads: int) -> None:
+    """Prepare a process for writing shards; it ends with the process that started it."""
+    global _worker
+    parent = parent_process()
+    assert parent is not None
+
+    def end() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=end, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    prepare_process(predictor)
+    _worker = predictor, folder
+
+
+def prepare_process(predictor: Predictor) -> None:
+    """Load a run as the command line does, so that results are the same."""
+    if not is_export(predictor.run):
+        quieten_transformers()
+        use_fastest_exact_products()
+
+
+def _write(shard: Shard) -> dict[str, Any]:
+    return write_shard(*_worker, shard)

@@ -1,0 +1,269 @@
+"""Predictions by several processes: those of one process, row for row, whatever is killed and wherever it goes on."""
+
+import contextlib
+import errno
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from decisive_words import write_run
+
+from longspan import Predictor, cli
+from longspan.errors import UserError
+from longspan.tasks.base import engine
+from longspan.verbs import shards
+from longspan.verbs.shards import MANIFEST, predict_shards, read_shards, shard_name, write_shard
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that answers "yes" to documents with the word "good", and reads only their last four words."""
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    return write_run(folder, ["no", "yes"], "good", "yes", "good bad film", ["data.max_length=4", "data.keep=last"])
+
+
+def write_rows(path: Path, rows: int, seed: int = 0) -> Path:
+    choose = random.Random(seed)
+    lines = [" ".join(choose.choices(["good", "bad", "film"], k=choose.randint(1, 9))) for _ in range(rows)]
+    lines[::100] = ['""'] * len(lines[::100])
+    path.write_text("\n".join(["text", *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+def write_here(predictor: Predictor, paths: Any, folder: Path, finished: Any, jobs: int) -> Iterator[dict[str, Any]]:
+    """Write shards by this process, which spares seconds of imports."""
+    for shard in read_shards(predictor, paths, dict(finished)):
+        yield write_shard(predictor, folder, shard)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small shards, written by this process."""
+    monkeypatch.setattr(shards, "_by_processes", write_here)
+    monkeypatch.setattr(shards, "_ROWS", 20)
+    monkeypatch.setattr(engine, "WINDOW_EXAMPLES", 8)
+
+
+def in_one_process(run: Path, source: Path, folder: Path) -> pa.Table:
+    assert cli.main(["predict", str(run), str(source), "--output", str(folder / "whole.parquet"), "--overwrite"]) == 2
+    return pq.read_table(folder / "whole.parquet")
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / MANIFEST).read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.usefixtures("here")
+def test_the_union_of_shards_is_the_table_of_one_process(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = write_rows(tmp_path / "rows.csv", 90)
+    whole = in_one_process(run, source, tmp_path)
+    notes = capsys.readouterr().err
+    command = ["predict", str(run), str(source), "--output", str(tmp_path / "out"), "--jobs", "2"]
+    assert cli.main([*command, "--json"]) == 2
+    printed = capsys.readouterr()
+    result = {"shards": 4, "rows": 90, "errors": 1, "folder": str(tmp_path / "out")}
+    assert json.loads(printed.out) == result
+    assert printed.err.splitlines()[0] == notes.splitlines()[0]
+    assert "no predictions for 1 of 90 examples" in printed.err
+    assert pq.read_table(tmp_path / "out").equals(whole)
+    # Where one process would compute anew, so that sums are those of the same batches.
+    assert [line["rows"] for line in lines(tmp_path / "out")[1:-1]] == [24, 24, 24, 18]
+    assert lines(tmp_path / "out")[-1] == {"complete": True, "shards": 4, "rows": 90}
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*.parquet")}
+    assert cli.main(command) == 2
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.usefixtures("here")
+def test_shards_that_are_missing_or_damaged_are_written_again(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = write_rows(tmp_path / "rows.csv", 90), tmp_path / "out"
+    predictor = Predictor(run)
+    predict_shards(predictor, [source], out, jobs=1)
+    whole = pq.read_table(out)
+    (out / "part-00000.parquet").unlink()
+    os.truncate(out / "part-00002.parquet", 100)
+    (out / ".part-00001-0.parquet").write_bytes(b"left by a process that was killed")
+    # Killed while it wrote the line of the last shard.
+    text = (out / MANIFEST).read_text(encoding="utf-8")
+    (out / MANIFEST).write_text(text[: text.index('"shard": 3') + 20], encoding="utf-8")
+    capsys.readouterr()
+    predict_shards(predictor, [source], out, jobs=1)
+    assert "part-00000.parquet is missing or damaged, and is written again" in capsys.readouterr().err
+    assert pq.read_table(out).equals(whole)
+    assert sorted(path.name for path in out.iterdir()) == [MANIFEST, *(f"part-0000{n}.parquet" for n in range(4))]
+    assert [line.get("shard") for line in lines(out)] == [None, 1, 0, 2, 3, None]
+
+
+@pytest.mark.usefixtures("here")
+def test_predictions_of_different_origins_are_never_mixed(run: Path, tmp_path: Path) -> None:
+    source, out = write_rows(tmp_path / "rows.csv", 90), tmp_path / "out"
+    predict_shards(Predictor(run), [source], out)
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    other = write_run(tmp_path / "other", ["no", "yes"], "bad", "yes", "good bad film")
+    with pytest.raises(UserError, match=r"got '.*out' with those of another model; name another"):
+        predict_shards(Predictor(other), [source], out)
+    with pytest.raises(UserError, match="with those of other options"):
+        predict_shards(Predictor(run, min_probability=0.9), [source], out)
+    with pytest.raises(UserError, match="with those of other data, or these have changed"):
+        predict_shards(Predictor(run), [write_rows(tmp_path / "more.csv", 90)], out)
+    write_rows(source, 90, seed=1)
+    with pytest.raises(UserError, match="with those of other data, or these have changed"):
+        predict_shards(Predictor(run), [source], out)
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("change", ["other", "fewer"])
+def test_rows_of_a_folder_that_change_are_noticed(change: str, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    for number in range(60):
+        (folder / f"{number:02}.txt").write_text("good film", encoding="utf-8")
+    predict_shards(Predictor(run), [folder], tmp_path / "out")
+    if change == "other":
+        (folder / "30.txt").write_text("bad films", encoding="utf-8")
+    else:
+        for number in range(40, 60):
+            (folder / f"{number}.txt").unlink()
+    with pytest.raises(UserError, match="expected the rows that these predictions began with, got others"):
+        predict_shards(Predictor(run), [folder], tmp_path / "out")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_full_disk_leaves_no_shard_that_is_half_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = write_rows(tmp_path / "rows.csv", 90), tmp_path / "out"
+    usual, written = pq.write_table, []
+
+    def write(table: pa.Table, file: Any) -> None:
+        written.append(table)
+        usual(table, file)
+        if len(written) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", str(out))
+
+    monkeypatch.setattr(pq, "write_table", write)
+    command = ["predict", str(run), str(source), "--output", str(out), "--jobs", "1"]
+    assert cli.main(command) == 2
+    assert f"no space left on the device for {out}; free some." in capsys.readouterr().err
+    assert sorted(path.name for path in out.iterdir()) == [MANIFEST, "part-00000.parquet", "part-00001.parquet"]
+    assert len(lines(out)) == 3
+    assert cli.main(command) == 2
+    assert pq.read_table(out).equals(in_one_process(run, source, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--jobs", "2"], r"expected --output DIR, a folder, with --jobs, got none; name a folder\."),
+        (["--jobs", "2", "--output", "a.csv"], r"a folder, with --jobs, got a\.csv; name a folder\."),
+        (["--ray", "--output", "out", "--format", "csv"], "expected --ray without --format, got both; leave one out"),
+        (["--jobs", "2", "--output", "out", "--overwrite"], "expected --jobs without --overwrite, got both"),
+        (["--jobs", "0", "--output", "out"], "expected --jobs of at least 1, got 0; choose a larger number"),
+        (["--jobs", "1", "--output", "{run}"], "expected a new folder for shards at .*, got one with .* in it"),
+        (["--jobs", "1", "--output", "{run}/config.json/out"], "not a directory"),
+    ],
+)
+def test_flags_that_do_not_fit_are_named(
+    flags: list[str], message: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = write_rows(tmp_path / "rows.csv", 3)
+    flags = [flag.replace("{run}", str(run)) for flag in flags]
+    assert cli.main(["predict", str(run), str(source), *flags]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def test_standard_input_cannot_be_read_again(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="got standard input, which is read once; name a file"):
+        predict_shards(Predictor(run), ["-"], tmp_path / "out")
+
+
+def start(run: Path, source: Path, out: Path, *flags: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "longspan", "predict", str(run), str(source), "--output", str(out), *flags]
+    return subprocess.Popen(command)
+
+
+def wait_for_shards(process: subprocess.Popen[bytes], folder: Path, number: int) -> None:
+    """Wait until there are as many shards."""
+    until = time.monotonic() + 200
+    while len(list(folder.glob("part-*.parquet"))) < number:
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def writers(process: subprocess.Popen[bytes], name: str) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if name in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.Error:
+            continue
+    return found
+
+
+def kill_all(process: subprocess.Popen[bytes], *others: psutil.Process) -> None:
+    left = [*others, *(psutil.Process(process.pid).children(recursive=True) if process.poll() is None else [])]
+    process.kill()
+    process.wait()
+    for child in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("engine_name", ["processes", "ray"])
+def test_killed_workers_and_drivers_lose_and_double_no_row(
+    engine_name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags, worker = ["--jobs", "2"], "spawn_main"
+    if engine_name == "ray":
+        pytest.importorskip("ray", reason="ray is not installed: pip install longspan[ray]")
+        flags, worker = [*flags, "--ray"], "MapWorker"
+    source, out = write_rows(tmp_path / "rows.csv", 24_000), tmp_path / "out"
+    process, children = start(run, source, out, *flags), list[psutil.Process]()
+    try:
+        wait_for_shards(process, out, 1)
+        first = writers(process, worker)
+        assert len(first) == 2
+        first[0].kill()
+        wait_for_shards(process, out, len(list(out.glob("part-*.parquet"))) + 2)
+        children = psutil.Process(process.pid).children(recursive=True)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        # They end with it.
+        assert not psutil.wait_procs(children, timeout=60)[1]
+    finally:
+        kill_all(process, *children)
+    times = {path: path.stat().st_mtime_ns for path in out.glob("part-*.parquet")}
+    assert 3 <= len(times) < 12
+    listed = (out / MANIFEST).read_text(encoding="utf-8").splitlines(keepends=True)[1:]
+    complete = [json.loads(line)["shard"] for line in listed if line.endswith("\n")]
+    with monkeypatch.context() as patch:
+        patch.setattr(shards, "_by_processes", write_here)
+        assert predict_shards(Predictor(run), [source], out) == {"shards": 12, "rows": 24_000, "errors": 240}
+    for number in complete:
+        path = out / shard_name(number)
+        assert path.stat().st_mtime_ns == times[path]
+    assert pq.read_table(out).equals(in_one_process(run, source, tmp_path))
+    assert not list(out.glob(".part-*"))

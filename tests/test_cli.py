@@ -137,7 +137,7 @@ def test_wrong_values_of_flags_end_with_usage(arguments, named, capsys):
     ("arguments", "told"),
     [
         (["generate", "mine", "--topk", "5"], "unrecognized argument '--topk'; did you mean '--top-k'?"),
-        (["predict", "mine", "--split", "x"], "unrecognized argument '--split'; the nearest of 26 names are --best, "),
+        (["predict", "mine", "--split", "x"], "unrecognized argument '--split'; the nearest of 28 names are --best, "),
         (["generate", "mine", "a.csv", "b.csv"], "unrecognized argument 'a.csv'; leave it out."),
         (["train", "quickstart", "--rum=x"], "unrecognized argument '--rum=x'; did you mean '--run'?"),
     ],

@@ -42,7 +42,9 @@ def write_rows(path: Path, rows: int, seed: int = 0) -> Path:
     return path
 
 
-def write_here(predictor: Predictor, paths: Any, folder: Path, finished: Any, jobs: int) -> Iterator[dict[str, Any]]:
+def write_here(
+    predictor: Predictor, paths: Any, folder: Path, finished: Any, jobs: int | None
+) -> Iterator[dict[str, Any]]:
     """Write shards by this process, which spares seconds of imports."""
     for shard in read_shards(predictor, paths, dict(finished)):
         yield write_shard(predictor, folder, shard)
@@ -51,7 +53,7 @@ def write_here(predictor: Predictor, paths: Any, folder: Path, finished: Any, jo
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small shards, written by this process."""
-    monkeypatch.setattr(shards, "_by_processes", write_here)
+    monkeypatch.setattr(shards, "by_processes", write_here)
     monkeypatch.setattr(shards, "_ROWS", 20)
     monkeypatch.setattr(engine, "WINDOW_EXAMPLES", 8)
 
@@ -260,7 +262,7 @@ def test_killed_workers_and_drivers_lose_and_double_no_row(
     listed = (out / MANIFEST).read_text(encoding="utf-8").splitlines(keepends=True)[1:]
     complete = [json.loads(line)["shard"] for line in listed if line.endswith("\n")]
     with monkeypatch.context() as patch:
-        patch.setattr(shards, "_by_processes", write_here)
+        patch.setattr(shards, "by_processes", write_here)
         assert predict_shards(Predictor(run), [source], out) == {"shards": 12, "rows": 24_000, "errors": 240}
     for number in complete:
         path = out / shard_name(number)

@@ -6,6 +6,7 @@ sentence, an interrupt with 130. Nothing heavy is imported before a verb needs i
 
 import argparse
 import dataclasses
+import functools
 import gc
 import json
 import math
@@ -512,13 +513,19 @@ def _predict_shards(args: argparse.Namespace, out: TextIO, files: Sequence[str],
     for name in ("format", "sort_into", "overwrite"):
         if getattr(args, name):
             raise UserError(f"expected {flag} without --{name.replace('_', '-')}, got both; leave one out.")
+    engine = None
+    if args.ray is not None:
+        imports.require("ray", "--ray", instead="give --jobs N alone")
+        from longspan.verbs.ray_data import by_ray
+
+        engine = functools.partial(by_ray, address=args.ray)
     from longspan.verbs.predictor import Predictor
     from longspan.verbs.shards import predict_shards
 
     quieten_transformers()
     use_fastest_exact_products()
     predictor = Predictor(args.run, **options, **_checkpoint(args), allow_imports=args.allow_import)
-    result = predict_shards(predictor, files, args.output, jobs=args.jobs, ray=args.ray)
+    result = predict_shards(predictor, files, args.output, jobs=args.jobs, engine=engine)
     told = f"{result['rows']:,} predictions in {result['shards']:,} files of {args.output}"
     emit(args, out, {**result, "folder": str(args.output)}, told)
     if result["errors"]:

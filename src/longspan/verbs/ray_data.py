@@ -23,20 +23,22 @@ from longspan.verbs.predictor import Predictor
 from longspan.verbs.shards import Shard, prepare_process, read_shards, write_shard
 
 
-def shards_by_ray(
+def by_ray(
     predictor: Predictor,
     paths: Sequence[Path | str],
     folder: Path,
     finished: Mapping[int, Mapping[str, Any]],
     jobs: int | None,
-    address: str,
+    *,
+    address: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """Write shards by actors of Ray; yield the line of each as it is complete.
+    """Write shards by actors of Ray; yield the line of each as it is complete: an `Engine` of `predict_shards`.
 
     Args:
         predictor, paths, folder, finished: As of `longspan.verbs.shards.read_shards` and `write_shard`.
         jobs: Number of actors; None for as many as the cluster has GPUs, or else cores.
-        address: Address of the cluster; "" for one on this machine that ends with this process.
+        address: Address of the cluster, whose machines see the same files; "" for one on this machine that ends with
+            the call.
 
     Raises:
         UserError: The cluster cannot be reached, or the source not read.

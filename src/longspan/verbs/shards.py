@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
@@ -24,7 +24,6 @@ from longspan.data.sources.files.opening import expand
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.machine import locks
-from longspan.machine.imports import require
 from longspan.machine.limits import cores
 from longspan.machine.printing import note, shows_bars
 from longspan.machine.session import quieten_transformers, use_fastest_exact_products
@@ -51,8 +50,19 @@ class Shard(NamedTuple):
     digest: str
 
 
+#: Writes the shards of a source that are not finished, and yields the line of each: `by_processes`, or that of Ray.
+Engine = Callable[
+    [Predictor, Sequence[Path | str], Path, Mapping[int, Mapping[str, Any]], int | None], Iterator[dict[str, Any]]
+]
+
+
 def predict_shards(
-    predictor: Predictor, paths: Sequence[Path | str], folder: Path, *, jobs: int | None = None, ray: str | None = None
+    predictor: Predictor,
+    paths: Sequence[Path | str],
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    engine: Engine | None = None,
 ) -> dict[str, int]:
     """Write the predictions for files into a folder, and go on where another call stopped.
 
@@ -60,8 +70,8 @@ def predict_shards(
         predictor: The run, with the options of predictions.
         paths: Sources of rows, as of `longspan.predict`, but for standard input.
         folder: A new folder, or one that the same call left incomplete.
-        jobs: Number of processes; by default one, or with `ray` as many as there are GPUs, or else cores.
-        ray: Address of a cluster of Ray, whose machines see the same files, or "" for this machine; None without Ray.
+        jobs: Number of processes; None for the engine's own.
+        engine: Engine that starts them; by default, `by_processes`.
 
     Returns:
         Numbers of `shards`, `rows` and `errors`, those written before included.
@@ -70,8 +80,6 @@ def predict_shards(
         UserError: The folder has predictions of another run, source or options, or rows have changed since; no shard of
             it changes. Or the source cannot be read, or processes end again and again.
     """
-    if ray is not None:
-        require("ray", "--ray", instead="give --jobs N alone")
     if jobs is not None and jobs < 1:
         raise UserError(f"expected --jobs of at least 1, got {jobs}; choose a larger number.")
     if "-" in map(str, paths):
@@ -81,12 +89,7 @@ def predict_shards(
     if not folder.is_dir():
         raise UserError(f"expected a folder for shards at {str(folder)!r}, got a file; name another one.")
     with locks.lock_folder(folder, "predictions"), Manifest(folder, _origin(predictor, paths)) as manifest:
-        if ray is None:
-            written = _by_processes(predictor, paths, folder, manifest.finished, jobs or 1)
-        else:
-            from longspan.verbs.ray_data import shards_by_ray
-
-            written = shards_by_ray(predictor, paths, folder, manifest.finished, jobs, ray)
+        written = (engine or by_processes)(predictor, paths, folder, manifest.finished, jobs)
         from tqdm.auto import tqdm
 
         with tqdm(unit=" rows", initial=manifest.total("rows"), disable=not shows_bars()) as bar:
@@ -305,14 +308,19 @@ def write_shard(predictor: Predictor, folder: Path, shard: Shard) -> dict[str, A
     }
 
 
-def _by_processes(
-    predictor: Predictor, paths: Sequence[Path | str], folder: Path, finished: Mapping[int, Any], jobs: int
+def by_processes(
+    predictor: Predictor,
+    paths: Sequence[Path | str],
+    folder: Path,
+    finished: Mapping[int, Mapping[str, Any]],
+    jobs: int | None,
 ) -> Iterator[dict[str, Any]]:
-    """Write shards in processes of this machine; yield the line of each as it is complete.
+    """Write shards in processes of this machine, by default one; yield the line of each as it is complete.
 
     Raises:
         UserError: The source cannot be read, after the shards that could be. Or processes end again and again.
     """
+    jobs = jobs or 1
     shards, attempts = read_shards(predictor, paths, dict(finished)), 0
     waiting: dict[int, Shard] = {}
     stopped: UserError | None = None

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import pickle
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 # Ray reads this when it is imported: it would tell its authors how it is used.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
-import pyarrow as pa
+import pandas as pd
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
@@ -20,7 +19,7 @@ from ray.data.block import BlockMetadata
 from longspan.errors import UserError, sentence_of
 from longspan.machine.limits import cores
 from longspan.verbs.predictor import Predictor
-from longspan.verbs.shards import Shard, prepare_process, read_shards, write_shard
+from longspan.verbs.shards import prepare_process, read_shards, write_shard
 
 
 def by_ray(
@@ -54,7 +53,7 @@ def by_ray(
             _Writer,
             fn_constructor_args=(predictor, folder.absolute(), Path.cwd()),
             batch_size=1,
-            batch_format="pyarrow",
+            batch_format="pandas",
             compute=ActorPoolStrategy(size=actors),
             num_cpus=0 if gpus else 1,
             num_gpus=1 if gpus else None,
@@ -106,10 +105,10 @@ class _Shards(Datasource):
     def get_read_tasks(self, parallelism: int, *_: Any, **__: Any) -> list[ReadTask]:
         arguments, folder = self._arguments, self._folder
 
-        def blocks() -> Iterator[pa.Table]:
+        def blocks() -> Iterator[pd.DataFrame]:
             os.chdir(folder)
             for shard in read_shards(*arguments):
-                yield pa.table({"shard": [pickle.dumps(tuple(shard))]})
+                yield pd.DataFrame({"shard": [shard]})
 
         return [ReadTask(blocks, BlockMetadata(None, None, None))]
 
@@ -122,8 +121,5 @@ class _Writer:
         prepare_process(predictor)
         self._predictor, self._folder = predictor, folder
 
-    def __call__(self, batch: pa.Table) -> pa.Table:
-        written = [
-            write_shard(self._predictor, self._folder, Shard(*pickle.loads(one.as_py()))) for one in batch["shard"]
-        ]
-        return pa.Table.from_pylist(written)
+    def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame([write_shard(self._predictor, self._folder, shard) for shard in batch["shard"]])

@@ -250,11 +250,11 @@ def test_killed_workers_and_drivers_lose_and_double_no_row(
         assert len(first) == 2
         first[0].kill()
         wait_for_shards(process, out, len(list(out.glob("part-*.parquet"))) + 2)
-        children = psutil.Process(process.pid).children(recursive=True)
+        children, left = psutil.Process(process.pid).children(recursive=True), writers(process, worker)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         # They end with it.
-        assert not psutil.wait_procs(children, timeout=60)[1]
+        assert not psutil.wait_procs(left, timeout=60)[1]
     finally:
         kill_all(process, *children)
     times = {path: path.stat().st_mtime_ns for path in out.glob("part-*.parquet")}

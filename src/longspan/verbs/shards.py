@@ -29,7 +29,7 @@ from longspan.machine.printing import note, shows_bars
 from longspan.machine.session import quieten_transformers, use_fastest_exact_products
 from longspan.programs.predicting import Program, is_export
 from longspan.results import tables
-from longspan.results.outputs import new_file
+from longspan.results.outputs import append_line, new_file
 from longspan.results.predictions import ClassPrediction
 from longspan.verbs.predict import note_truncation, note_unsure
 from longspan.verbs.predictor import Predictor
@@ -88,7 +88,8 @@ def predict_shards(
         folder.mkdir(parents=True)
     if not folder.is_dir():
         raise UserError(f"expected a folder for shards at {str(folder)!r}, got a file; name another one.")
-    with locks.lock_folder(folder, "predictions"), Manifest(folder, _origin(predictor, paths)) as manifest:
+    with locks.lock_folder(folder, "predictions"):
+        manifest = Manifest(folder, _origin(predictor, paths))
         written = (engine or by_processes)(predictor, paths, folder, manifest.finished, jobs)
         from tqdm.auto import tqdm
 
@@ -139,7 +140,6 @@ class Manifest:
 
     def __init__(self, folder: Path, origin: Mapping[str, Any]) -> None:
         self.folder, self.finished, self._path = folder, dict[int, dict[str, Any]](), folder / MANIFEST
-        self._origin = origin
         lines = self._lines()
         there = [path.name for path in folder.iterdir() if path.name not in (MANIFEST, locks.FILE)]
         if not lines and there:
@@ -176,30 +176,21 @@ class Manifest:
             ) from None
         return lines
 
-    def __enter__(self) -> "Manifest":
         # Left by processes that were killed.
-        for path in self.folder.glob(".part-*"):
+        for path in folder.glob(".part-*"):
             path.unlink()
         with new_file(self._path) as file:
-            file.writelines(json.dumps(line) + "\n" for line in ({"from": self._origin}, *self.finished.values()))
-        self._file = self._path.open("a", encoding="utf-8")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
+            file.writelines(json.dumps(line) + "\n" for line in ({"from": origin}, *self.finished.values()))
 
     def add(self, record: dict[str, Any]) -> None:
         """List a shard as complete."""
         self.finished[record["shard"]] = record
-        self._append(record)
+        append_line(self._path, json.dumps(record))
 
     def complete(self) -> None:
         """Say that there are no more shards."""
-        self._append({"complete": True, "shards": len(self.finished), "rows": self.total("rows")})
-
-    def _append(self, record: Mapping[str, Any]) -> None:
-        self._file.write(json.dumps(record) + "\n")
-        self._file.flush()
+        last = {"complete": True, "shards": len(self.finished), "rows": self.total("rows")}
+        append_line(self._path, json.dumps(last))
 
     def total(self, name: str) -> int:
         """Sum of a number over the shards."""

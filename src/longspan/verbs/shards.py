@@ -161,6 +161,11 @@ class Manifest:
                     self.finished[record["shard"]] = record
                 else:
                     note(f"{path.name} is missing or damaged, and is written again")
+        # Left by processes that were killed.
+        for path in folder.glob(".part-*"):
+            path.unlink()
+        with new_file(self._path) as file:
+            file.writelines(json.dumps(line) + "\n" for line in ({"from": origin}, *self.finished.values()))
 
     def _lines(self) -> list[dict[str, Any]]:
         """Its lines; without the last one, where the process was killed before its end."""
@@ -175,12 +180,6 @@ class Manifest:
                 f"expected a list of shards in {str(self._path)!r}, got a damaged file; name another folder."
             ) from None
         return lines
-
-        # Left by processes that were killed.
-        for path in folder.glob(".part-*"):
-            path.unlink()
-        with new_file(self._path) as file:
-            file.writelines(json.dumps(line) + "\n" for line in ({"from": origin}, *self.finished.values()))
 
     def add(self, record: dict[str, Any]) -> None:
         """List a shard as complete."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Arguments of `predict` that say how rows are read.
 _READING = ("text_column", "encoding", "delimiter", "header")
 #: Files of a run or an export that its predictions depend on.
-_FILES = ("recipe.toml", "config.json", "export.json", "tokenizer.json", "*.safetensors", "*.onnx", "*.onnx.data")
+_FILES = ("*.toml", "*.json", "*.safetensors", "*.onnx", "*.onnx.data")
 
 
 class Predictor:

@@ -67,7 +67,7 @@ class Predictor:
         """Arrow schema of predictions, whatever a batch contains."""
         run = self.loaded
         if isinstance(run, Program):
-            return tables.prediction_schema(run.prediction, run.labels)
+            return tables.prediction_schema(run.answering.prediction, run.answering.labels)
         labels = run.model.config.id2label
         return tables.prediction_schema(run.task.prediction, [labels[number] for number in sorted(labels)])
 

@@ -100,7 +100,9 @@ def predict_shards(
         manifest.complete()
     run = predictor.loaded
     data, alarms = (
-        (run.data, run.false_alarms) if isinstance(run, Program) else (run.recipe.data, run.processor.false_alarms)
+        (run.data, run.answering.false_alarms)
+        if isinstance(run, Program)
+        else (run.recipe.data, run.processor.false_alarms)
     )
     rows = manifest.total("rows")
     note_unsure(predictor.options.get("min_probability", 0.0), rows, manifest.total("unsure"))

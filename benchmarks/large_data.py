@@ -2,16 +2,19 @@
 
     python benchmarks/large_data.py read classify|model-text --megabytes 200,2000 [--seconds 240] [--json FILE]
     python benchmarks/large_data.py speed classify|model-text [--rows 20000] [--rounds 2] [--json FILE]
+    python benchmarks/large_data.py many classify [--rows 500000] [--json FILE]
 
 `read` writes JSON lines of generated text, and takes the batches that training would, without training: resident memory
 after each eighth of the rows, in a process for each size. `speed` trains the same steps from data that are streamed and
 from data that are stored, in turns, and gives the tokens in a second of processor time of the steps, reading included.
+`many` trains one epoch on stored documents of 23 words, with all cores: seconds of the whole command, and peak memory.
 """
 
 import argparse
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -93,6 +96,17 @@ def speed(recipe: str, folder: Path, streams: bool) -> dict[str, float]:
     return {"seconds": taken[0], "tokens_per_cpu_second": taken[1] / taken[0]}
 
 
+def many(recipe: str, folder: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "longspan", "train", recipe, f"data.path={folder / 'all.jsonl'}", *SETTINGS]
+    began, spent = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    with tempfile.TemporaryDirectory() as run:
+        environment = {**os.environ, "HF_DATASETS_CACHE": f"{run}/cache"}
+        subprocess.run([*command, "--run", f"{run}/run"], env=environment, check=True, capture_output=True)
+        peak = json.loads(Path(run, "run", "metrics.json").read_text())["peak_memory_bytes"]
+    seconds, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - spent
+    return {"seconds": seconds, "cpu_seconds": used, "peak_gigabytes": peak / 1e9}
+
+
 def in_a_process(*arguments: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": cache}
@@ -103,12 +117,12 @@ def in_a_process(*arguments: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("work", choices=["read", "speed", "one"])
+    parser.add_argument("work", choices=["read", "speed", "many", "one"])
     parser.add_argument("recipe", help="classify or model-text")
     parser.add_argument("given", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--megabytes", default="200,2000")
     parser.add_argument("--seconds", type=float, default=240)
-    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--rows", type=int)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -134,9 +148,12 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         # Short documents, of which reading has the largest share.
-        size = args.rows * 23 * 7 / 1e6
+        size = (args.rows or (500_000 if args.work == "many" else 20_000)) * 182 / 1e6
         write_shards(Path(name), size, 23 if args.recipe == "classify" else words, shards=1)
         next(Path(name).iterdir()).rename(Path(name, "all.jsonl"))
+        if args.work == "many":
+            note(f"{size:.0f} MB", many(args.recipe, Path(name)))
+            return
         rounds: dict[str, list[float]] = {"stored": [], "streamed": []}
         for _ in range(args.rounds):
             for kind, found in rounds.items():

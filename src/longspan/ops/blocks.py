@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from longspan.ops import slices
 from longspan.ops.execution import by_hand, on_cpu
 
 Result = TypeVar("Result")
@@ -59,7 +60,9 @@ def _per_block(tensors: tuple[Tensor | None, ...], dim: int, widening: int) -> i
     if not by_hand():
         return 0
     largest = max((tensor for tensor in tensors if tensor is not None), key=lambda tensor: tensor.nbytes)
-    if largest.nbytes * widening <= LARGE or not on_cpu(largest):
+    cut = slices.current()
+    # Slices are in blocks where the whole rows would be: they are there to save memory.
+    if largest.nbytes * widening * (1 if cut is None else cut.count) <= LARGE or not on_cpu(largest):
         return 0
     return max(1, BLOCK * largest.shape[dim] // largest.nbytes)
 

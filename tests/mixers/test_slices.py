@@ -1,5 +1,7 @@
 """Rows that are cut into slices: any cuts give what whole rows give, and what cannot be cut is refused."""
 
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,6 +54,22 @@ def test_slices_without_an_exchange_differ() -> None:
     cut = torch.cat(in_slices(2, lambda number: mixer(x.split(4, 1)[number])), 1)
     assert not torch.allclose(parts, mixer(x), atol=1e-3)
     torch.testing.assert_close(cut, mixer(x))
+
+
+def test_the_example_of_the_guide_is_the_whole() -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "one-sequence-many-devices.md"
+    names: dict[str, Any] = {}
+    exec(guide.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0], names)
+    running_sum = names["running_sum"]
+    values = torch.randn(2, 9, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    parts = values.split([4, 2, 3], 1)
+    found = torch.cat(in_slices(3, lambda number: running_sum(parts[number], 0.3)), 1)
+    torch.testing.assert_close(found, running_sum(values, 0.3), rtol=1e-12, atol=1e-12)
+    state, expected = torch.zeros(2, 3, dtype=torch.float64), []
+    for value in values.unbind(1):
+        state = state * math.exp(-0.3) + value
+        expected.append(state)
+    torch.testing.assert_close(found, torch.stack(expected, 1), rtol=1e-12, atol=1e-12)
 
 
 def test_an_error_in_a_slice_ends_all() -> None:

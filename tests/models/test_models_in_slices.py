@@ -54,7 +54,7 @@ def test_a_language_model_in_slices_is_the_whole(position: str) -> None:
     same_gradients(model, sum(each.loss for each in found), whole.loss)
 
 
-@pytest.mark.parametrize("pooling", ["attention", "mean"])
+@pytest.mark.parametrize("pooling", ["attention", "mean+max"])
 def test_a_classifier_in_slices_is_the_whole(pooling: str) -> None:
     head = {"kind": "classification", "pooling": pooling, "wide": False}
     # The scale of sinusoids has a gradient of float32.
@@ -80,7 +80,7 @@ def test_states_and_slices_are_refused_together() -> None:
     [
         ({"mixers": ["softmax"]}, "Softmax"),
         ({"mixers": ["recurrent"]}, "Recurrent"),
-        ({"head": {"kind": "classification", "wide": False, "pooling": "max"}}, "pooling=max"),
+        ({"head": {"kind": "classification", "wide": False, "pooling": "first"}}, "pooling=first"),
         ({"head": {"kind": "classification", "wide": True}}, "wide"),
         ({"embeddings": {"kind": "tokens", "word_characters": True}}, "embeddings"),
     ],

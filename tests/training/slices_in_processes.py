@@ -22,6 +22,7 @@ from longspan.training import processes
 from longspan.training.context_parallel import ProcessSlices, process_slices
 
 SMALL = {"vocab_size": 30, "dim": 16, "depth": 2, "heads": 4, "dropout": 0.0, "pad_token_id": 0}
+SLIDING = ["--context", "sliding", "--window", "90", "--stride", "60"]
 MIXERS = ["additive", "delta", "linear", "local"]
 
 
@@ -35,6 +36,11 @@ def main(recipe_file: str, folder: Path, cut_in_two: Sequence[str]) -> None:
     bytes_are_as_many_as_computed(cut)
     refuses_what_does_not_divide()
     assert cli.main(["train", recipe_file, *cut_in_two, "--run", str(folder / "cut")]) == 0
+    classes = str(folder / "classes.toml")
+    assert cli.main(["train", classes, *cut_in_two, "--run", str(folder / "cut classes")]) == 0
+    assert cli.main(["evaluate", str(folder / "cut"), *SLIDING, "--json"]) == 0
+    # Carried states need no second process; the first one says so, and the others end with it.
+    assert cli.main(["evaluate", str(folder / "cut"), "--context", "carried"]) == (0 if processes.rank() else 2)
     print(f"process {processes.rank()} came to the last part", flush=True)
     is_killed_in_one(recipe_file, folder, cut_in_two)
 

@@ -420,6 +420,14 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
             "may know."
         )
     run = _loaded(args)
+    from longspan.verbs.together import reading_slices
+
+    with reading_slices(run) as leads:
+        if leads:
+            _evaluate_run(args, run, out)
+
+
+def _evaluate_run(args: argparse.Namespace, run: Any, out: TextIO) -> None:
     from longspan import evaluate
     from longspan.report import parts
     from longspan.report.run_report import mistakes_summary
@@ -482,7 +490,21 @@ def _report(args: argparse.Namespace, out: TextIO) -> None:
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.programs.predicting import is_export
-    from longspan.verbs.predict import opened, print_predictions
+    from longspan.verbs.predict import opened
+
+    if is_export(args.run):
+        _predict_with(args, opened(args.run, getattr(args, "checkpoint", None)), out)
+        return
+    run = _loaded(args)
+    from longspan.verbs.together import reading_slices
+
+    with reading_slices(run) as leads:
+        if leads:
+            _predict_with(args, run, out)
+
+
+def _predict_with(args: argparse.Namespace, run: Any, out: TextIO) -> None:
+    from longspan.verbs.predict import print_predictions
 
     known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
     known |= {*names(ReadingOptions)}

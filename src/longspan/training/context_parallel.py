@@ -121,8 +121,8 @@ def check_model(model: nn.Module) -> None:
             _refuse(f"the mixer {type(module).__name__}", "choose mixers such as additive or linear")
         if isinstance(module, Embeddings) and not module.takes_slices:
             _refuse("embeddings that look at whole rows", "leave characters of words and encoders out")
-        if isinstance(module, Pooling) and module.name not in ("attention", "mean"):
-            _refuse(f"pooling={module.name}", "choose attention or mean")
+        if isinstance(module, Pooling) and module.name == "first":
+            _refuse("pooling=first", "choose attention, mean or max")
     if getattr(model, "wide", None) is not None:
         _refuse("a wide part, which counts whole documents", "set model.wide=false")
 

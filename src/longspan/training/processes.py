@@ -134,8 +134,22 @@ def in_turn(work: Callable[[], T]) -> T:
     return results[0]
 
 
+@contextlib.contextmanager
+def leading() -> Iterator[None]:
+    """Share no work in the `with` block: the other processes follow this one (`longspan.verbs.together`)."""
+    global _leads
+    _leads = True
+    try:
+        yield
+    finally:
+        _leads = False
+
+
+_leads = False
+
+
 def _several() -> bool:
-    return dist.is_available() and dist.is_initialized()
+    return dist.is_available() and dist.is_initialized() and not _leads
 
 
 def _tensor(values: Sequence[float]) -> torch.Tensor:

@@ -140,15 +140,22 @@ class Pooling(nn.Module):
         if self.name == "attention":
             logits = self.score(torch.tanh(self.hidden(x)))
             return mean_of_all(softmax_pool(x, logits, mask), logits.mT, mask).squeeze(1)
-        if self.name != "mean":
+        if self.name == "first":
             raise UserError(
-                f"expected pooling of slices of rows by attention or mean, got {self.name}; choose one of them, or do "
-                "not cut rows."
+                "expected pooling of slices of rows by attention, mean or max, got first; choose one of them, or leave "
+                "rows whole."
             )
-        count = x.new_full((len(x), 1), x.shape[1]) if mask is None else mask.sum(1, keepdim=True)
-        parts = x.sum(1, dtype=accumulation_dtype(x.dtype)), count.to(accumulation_dtype(x.dtype))
-        total, count = slices.state_of_all(parts, lambda one, other: (one[0] + other[0], one[1] + other[1]))
-        return (total / count.clamp_min(1)).to(x.dtype)
+        mask = torch.ones_like(x[..., 0], dtype=torch.bool) if mask is None else mask
+        dtype = accumulation_dtype(x.dtype)
+        largest = x.masked_fill(~mask.unsqueeze(-1), -math.inf).max(1).values
+        parts = x.sum(1, dtype=dtype), mask.sum(1, keepdim=True).to(dtype), largest
+        total, count, largest = slices.state_of_all(parts, _sums_and_largest)
+        pooled = {"mean": (total / count.clamp_min(1)).to(x.dtype), "max": largest.masked_fill(count == 0, 0)}
+        return torch.cat([pooled[name] for name in self.name.split("+")], 1)
+
+
+def _sums_and_largest(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    return one[0] + other[0], one[1] + other[1], torch.maximum(one[2], other[2])
 
 
 def _mean(x: Tensor, mask: Tensor | None) -> Tensor:

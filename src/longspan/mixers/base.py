@@ -18,6 +18,7 @@ and, where its `capabilities` say so,
     look_at(x, mask, at)                            how it reads rows (`longspan.mixers.looks`) (looks)
     mix_documents(x, mask, document_ids)            packed rows, where one row per document is not the best way
     mix_along(x, mask, structure, document_ids)     rows of a graph, say                        (structure)
+    halo, or calls of `longspan.ops.slices`         slices of rows over processes               (slices)
 
 `Mixer.forward` and `Mixer.step` surround them with what all mixers have in common: checks, padding, empty inputs,
 packing. `longspan.testing.check_mixer` checks a mixer against the whole contract.

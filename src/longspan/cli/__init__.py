@@ -5,6 +5,7 @@ sentence, an interrupt with 130. Nothing heavy is imported before a verb needs i
 """
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -420,11 +421,18 @@ def _evaluate(args: argparse.Namespace, out: TextIO) -> None:
             "may know."
         )
     run = _loaded(args)
-    from longspan.verbs.together import reading_slices
-
-    with reading_slices(run) as leads:
+    with _reading_slices(run) as leads:
         if leads:
             _evaluate_run(args, run, out)
+
+
+def _reading_slices(run: Any) -> contextlib.AbstractContextManager[bool]:
+    """Context in which the processes of a launcher read slices of each row: whether this one runs the verb."""
+    if "LOCAL_RANK" not in os.environ:
+        return contextlib.nullcontext(True)
+    from longspan.verbs.together import reading_slices
+
+    return reading_slices(run)
 
 
 def _evaluate_run(args: argparse.Namespace, run: Any, out: TextIO) -> None:
@@ -490,21 +498,7 @@ def _report(args: argparse.Namespace, out: TextIO) -> None:
 
 def _predict(args: argparse.Namespace, out: TextIO) -> None:
     from longspan.programs.predicting import is_export
-    from longspan.verbs.predict import opened
-
-    if is_export(args.run):
-        _predict_with(args, opened(args.run, getattr(args, "checkpoint", None)), out)
-        return
-    run = _loaded(args)
-    from longspan.verbs.together import reading_slices
-
-    with reading_slices(run) as leads:
-        if leads:
-            _predict_with(args, run, out)
-
-
-def _predict_with(args: argparse.Namespace, run: Any, out: TextIO) -> None:
-    from longspan.verbs.predict import print_predictions
+    from longspan.verbs.predict import opened, print_predictions
 
     known = {name for task in tasks.names() for name in names(tasks.prediction_options(task))}
     known |= {*names(ReadingOptions)}
@@ -518,12 +512,16 @@ def _predict_with(args: argparse.Namespace, run: Any, out: TextIO) -> None:
     if args.jobs is not None or args.ray is not None:
         _predict_shards(args, out, files, given)
         return
-    run = opened(args.run, getattr(args, "checkpoint", None)) if is_export(args.run) else _loaded(args)
+    exported = is_export(args.run)
+    run = opened(args.run, getattr(args, "checkpoint", None)) if exported else _loaded(args)
     if args.json and args.format not in ("", "json", "jsonl"):
         raise UserError(f"expected --json or --format {args.format}, got both; leave one out.")
     given |= {name: getattr(args, name) for name in ("output", "overwrite", "sort_into")}
     given["format"] = args.format or ("json" if args.json else "")
-    print_predictions(run, files or ["-"], out, stdin=sys.stdin.buffer, **given)
+    # Programs are run without PyTorch.
+    with contextlib.nullcontext(True) if exported else _reading_slices(run) as leads:
+        if leads:
+            print_predictions(run, files or ["-"], out, stdin=sys.stdin.buffer, **given)
 
 
 def _predict_shards(args: argparse.Namespace, out: TextIO, files: Sequence[str], options: dict[str, Any]) -> None:

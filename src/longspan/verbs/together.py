@@ -32,7 +32,7 @@ def reading_slices(run: "Run") -> Iterator[bool]:
 
     With one process, nothing changes. Raises UserError for a model that cannot read slices, or without CPUs alone.
     """
-    if "LOCAL_RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", 1)) == 1:
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         yield True
         return
     processes.connect()

@@ -16,6 +16,7 @@ from longspan import cli, export, predict, recipes, train
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.verbs.predict import print_predictions
+from longspan.verbs.runs import load_run
 
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -183,3 +184,7 @@ def test_what_has_no_program_is_told(folders: Path, tmp_path: Path, capsys: pyte
     (line,) = capsys.readouterr().err.splitlines()
     assert "expected --format onnx with a token classifier" in line
     assert not (tmp_path / "out").exists()
+    causal = load_run(folders / "sections")
+    causal.model.config.causal = True
+    with pytest.raises(UserError, match="expected a token classifier that reads both directions"):
+        export(causal, tmp_path / "out", format="onnx")

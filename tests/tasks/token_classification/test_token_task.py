@@ -150,14 +150,6 @@ def test_a_pipeline_finds_the_same_spans(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_there_is_no_program_of_it(run: Path, command: Command) -> None:
-    code, _, err = command("export", str(run))
-    assert code == 2
-    assert "expected a model whose sizes follow from the number of tokens to export it as a program" in err
-    assert err.count("\n") == 1
-
-
-@pytest.mark.slow
 def test_a_label_that_training_lacks_counts_as_an_error(run: Path, tmp_path: Path) -> None:
     path = tmp_path / "new.txt"
     path.write_text("He X O\nsaw X O\nRome X B-LOC\n. X O\n\nKim X B-PER\n")

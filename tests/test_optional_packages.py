@@ -87,6 +87,7 @@ NEEDED: dict[str, tuple[str, list[str]]] = {
     "pages": ("html", ["train", "classify", "data.path=pages", *TINY]),
     "GraphML": ("graphs", ["train", "nodes", "data.path=graph.graphml"]),
     "baselines": ("baselines", ["compare", "classify", "data.path=documents.csv", "--baselines", "nb", "--mixers", ""]),
+    "Ray": ("ray", ["predict", "run", "documents.csv", "--output", "labelled", "--ray"]),
     "ONNX": ("export", ["export", "run", "--format", "onnx"]),
     "comparisons": ("translation", ["compare", "translation", "data.path=pairs.tsv", "--mixers", "softmax"]),
 }

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from longspan import LongspanForSequenceClassification, cli, export, predict, recipes, train
+from longspan import LongspanForSequenceClassification, Predictor, cli, export, predict, recipes, train
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
 from longspan.verbs.predict import print_predictions
@@ -63,6 +64,16 @@ def folders(animals, tmp_path_factory):
     for name in ("classify", "multi-label", "regression"):
         export(base / name, base / f"{name}-onnx", format="onnx", data=str(animals))
     return base
+
+
+@pytest.mark.parametrize("name", ["classify", "multi-label", "regression"])
+def test_exports_predict_batches(folders, name):
+    export_folder = folders / f"{name}-onnx"
+    predictor = Predictor(export_folder)
+    found = predictor({"text": TEXTS})
+    wanted = predict(export_folder, {"text": TEXTS}).to_pandas()
+    assert list(found) == list(wanted.columns) == list(Predictor(folders / name).schema.names)
+    assert pd.DataFrame(found).to_json() == wanted.to_json()
 
 
 @pytest.mark.parametrize("name", ["classify", "multi-label", "regression"])

@@ -193,6 +193,21 @@ def test_flags_that_do_not_fit_are_named(
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 
+@pytest.mark.usefixtures("here")
+def test_an_interrupt_says_that_the_command_goes_on(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*arguments: Any) -> Iterator[dict[str, Any]]:
+        yield next(write_here(*arguments))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shards, "by_processes", interrupted)
+    source = write_rows(tmp_path / "rows.csv", 90)
+    assert cli.main(["predict", str(run), str(source), "--jobs", "2", "--output", str(tmp_path / "out")]) == 130
+    assert capsys.readouterr().err == "longspan: interrupted: the same command continues where it stopped.\n"
+    assert [line.get("shard") for line in lines(tmp_path / "out")] == [None, 0]
+
+
 def test_standard_input_cannot_be_read_again(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="got standard input, which is read once; name a file"):
         predict_shards(Predictor(run), ["-"], tmp_path / "out")

@@ -540,11 +540,10 @@ def _predict_shards(args: argparse.Namespace, out: TextIO, files: Sequence[str],
 
         engine = functools.partial(by_ray, address=args.ray)
     from longspan.verbs.predictor import Predictor
-    from longspan.verbs.shards import predict_shards
+    from longspan.verbs.shards import predict_shards, prepare_process
 
-    quieten_transformers()
-    use_fastest_exact_products()
     predictor = Predictor(args.run, **options, **_checkpoint(args), allow_imports=args.allow_import)
+    prepare_process(predictor)
     result = predict_shards(predictor, files, args.output, jobs=args.jobs, engine=engine)
     told = f"{result['rows']:,} predictions in {result['shards']:,} files of {args.output}"
     emit(args, out, {**result, "folder": str(args.output)}, told)

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,9 +93,12 @@ def predict_shards(
         from tqdm.auto import tqdm
 
         with tqdm(unit=" rows", initial=manifest.total("rows"), disable=not shows_bars()) as bar:
-            for record in written:
-                manifest.add(record)
-                bar.update(record["rows"])
+            try:
+                for record in written:
+                    manifest.add(record)
+                    bar.update(record["rows"])
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt("the same command continues where it stopped") from None
         manifest.complete()
     run = predictor.loaded
     data, alarms = (
@@ -231,8 +233,7 @@ def _changed(place: str) -> UserError:
 def _windows(predictor: Predictor, rows: Iterator[Row]) -> Iterator[list[Row]]:
     """Rows that the model reads together, so that shards end where one process would compute anew."""
     if isinstance(predictor.loaded, Program):
-        while window := list(islice(rows, 1)):
-            yield window
+        yield from ([row] for row in rows)
         return
     from longspan.tasks.base.engine import PipelineTask, windows
 

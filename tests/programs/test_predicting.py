@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from longspan import LongspanForSequenceClassification, Predictor, cli, export, predict, recipes, train
 from longspan.data.text.tokenization import build_tokenizer
 from longspan.errors import UserError
+from longspan.results.tables import write_table
 from longspan.verbs.predict import print_predictions
 from longspan.verbs.runs import load_run
 
@@ -71,9 +72,11 @@ def test_exports_predict_batches(folders, name):
     export_folder = folders / f"{name}-onnx"
     predictor = Predictor(export_folder)
     found = predictor({"text": TEXTS})
-    wanted = predict(export_folder, {"text": TEXTS}).to_pandas()
-    assert list(found) == list(wanted.columns) == list(Predictor(folders / name).schema.names)
-    assert pd.DataFrame(found).to_json() == wanted.to_json()
+    file = io.BytesIO()
+    write_table(predict(export_folder, {"text": TEXTS}), "parquet", file)
+    wanted = pq.read_table(file)
+    assert predictor.schema == Predictor(folders / name).schema == wanted.schema
+    assert found == wanted.to_pydict()
 
 
 @pytest.mark.parametrize("name", ["classify", "multi-label", "regression"])

@@ -274,6 +274,14 @@ def test_a_trained_encoder_learns_through_its_windows(recomputed: bool) -> None:
     assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
 
 
+def test_padding_alone_takes_part_in_a_step() -> None:
+    """In several processes one may have no row of a batch, and the others wait for gradients of all weights."""
+    model = LongspanForSequenceClassification(settings("bert", num_labels=2, train_encoder=True)).train()
+    ids = torch.tensor([document(5)])
+    model(input_ids=ids, attention_mask=torch.zeros_like(ids), labels=torch.tensor([1])).loss.backward()
+    assert all(weight.grad is not None for weight in model.parameters())
+
+
 @pytest.mark.parametrize("trained", [False, True])
 def test_padding_and_batch_mates_change_nothing(trained: bool) -> None:
     model = LongspanModel(settings("roberta", train_encoder=trained, dropout=0.0)).eval()

@@ -235,6 +235,11 @@ class WindowEncoder(nn.Module):
         """Return the outputs at the real tokens, (n, width), reading a batch of windows at a time."""
         found = [torch.zeros(0, self.width, device=device, dtype=self.model.dtype if self.trained else KEPT)]
         rows, length = plan.ids.shape
+        if not rows and self.trained:
+            # In several processes all weights take part in each step, also where all rows are padding.
+            one = torch.full((1, 1), self.pad_id, device=device)
+            read = self.model(input_ids=one, attention_mask=torch.ones_like(one), return_dict=True)
+            found.append(read[0].flatten(0, 1)[:0])
         step = max(1, TOKENS_AT_A_TIME // max(1, length))
         for first in range(0, rows, step):
             mask = plan.mask[first : first + step]

@@ -200,10 +200,11 @@ def gathered(first: Bool[Tensor, "b t"], sentence_ids: Int[Tensor, "b t"] | None
     """Return the words of each sentence in a row: consecutive tokens with the same number."""
     width = first.shape[1]
     row = torch.arange(first.shape[0], device=first.device).unsqueeze(1).expand(-1, width)[first]
-    changed = nn.functional.pad(row[1:] != row[:-1], (1, 0), value=True)
+    # A batch of padding has no word, so no first one either.
+    changed = nn.functional.pad(row[1:] != row[:-1], (1, 0), value=True)[: len(row)]
     if sentence_ids is not None:
         sentence = sentence_ids[first]
-        changed = changed | nn.functional.pad(sentence[1:] != sentence[:-1], (1, 0), value=True)
+        changed = changed | nn.functional.pad(sentence[1:] != sentence[:-1], (1, 0), value=True)[: len(row)]
     number = changed.cumsum(0) - 1
     starts = changed.nonzero().squeeze(1)
     place = torch.arange(len(number), device=first.device) - starts[number]

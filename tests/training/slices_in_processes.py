@@ -35,6 +35,7 @@ def main(recipe_file: str, folder: Path, cut_in_two: Sequence[str]) -> None:
         classifiers_agree(cut, length)
     bytes_are_as_many_as_computed(cut)
     refuses_what_does_not_divide()
+    refuses_other_rows(cut)
     assert cli.main(["train", recipe_file, *cut_in_two, "--run", str(folder / "cut")]) == 0
     classes = str(folder / "classes.toml")
     assert cli.main(["train", classes, *cut_in_two, "--run", str(folder / "cut classes")]) == 0
@@ -123,6 +124,14 @@ def bytes_are_as_many_as_computed(cut: ProcessSlices) -> None:
             received.append(cut.received - before)
         computed = 4 * (cut.count - 1) * numbers
         assert received == [computed, computed], (name, received, computed)
+
+
+def refuses_other_rows(cut: ProcessSlices) -> None:
+    rows, device = torch.arange(6).view(2, 3), torch.device("cpu")
+    cut.check_same({"rows": rows}, device)
+    other = rows.flip(0) if cut.number == 2 else rows
+    with pytest.raises(UserError, match="the same rows in all processes"):
+        cut.check_same({"rows": other}, device)
 
 
 def refuses_what_does_not_divide() -> None:

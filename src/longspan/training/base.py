@@ -281,6 +281,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         """Batches of a step, and the number of items that their losses are a mean over, in all processes."""
         batches = list(itertools.islice(epoch_iterator, num_batches))
         if self.slices is not None:
+            for batch in batches:
+                self.slices.check_same({name: batch[name] for name in self.cut_streams if name in batch}, device)
             batches = [cut_batch(self.slices, batch, self.cut_streams) for batch in batches]
         counted = batches
         name = "shift_labels" if batches and "shift_labels" in batches[0] else "labels"

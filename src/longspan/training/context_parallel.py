@@ -60,6 +60,19 @@ class ProcessSlices(Slices):
         whole[:, : rows.shape[1]] = rows
         return whole[:, self.number * length : (self.number + 1) * length]
 
+    def check_same(self, rows: Mapping[str, Tensor], device: torch.device) -> None:
+        """Raise UserError unless all processes of the group have the same rows."""
+        marks = []
+        for each in rows.values():
+            numbers = each.flatten().double()
+            marks += [numbers.new_tensor(len(numbers)), numbers @ torch.arange(1.0, len(numbers) + 1).to(numbers)]
+        own = torch.stack(marks).to(device)
+        if any(not torch.equal(other, own) for other in self.gather(own)):
+            raise UserError(
+                "expected the same rows in all processes that training.context_parallel joins, got others; give them "
+                "all the same data and settings."
+            )
+
     def _needed(self, length: int, left: int, right: int, reader: int, source: int) -> slice:
         """Positions of a slice that another one reads, all of that length."""
         if source < reader:

@@ -138,3 +138,11 @@ def test_neighbours_count_within_a_row_and_by_their_place() -> None:
         ids = torch.nn.functional.pad(rows, pads)
         mask = torch.nn.functional.pad(torch.ones_like(rows), pads).bool()
         torch.testing.assert_close(made(ids, mask)[mask], found.flatten(0, 1))
+
+
+@pytest.mark.parametrize("sentences", [None, torch.zeros(1, 4, dtype=torch.long)])
+def test_padding_alone_has_no_rows_of_words(sentences: Tensor | None) -> None:
+    rows = gathered(torch.zeros(1, 4, dtype=torch.bool), sentences)
+    assert len(rows.lengths) == len(rows.row) == len(rows.place) == 0
+    assert rows.rows(torch.ones(1, 4, 3)).shape == (0, 0, 3)
+    assert not rows.back(torch.zeros(1, 4, 3), torch.ones(0, 0, 3)).any()

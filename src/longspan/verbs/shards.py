@@ -150,11 +150,10 @@ class Manifest:
             raise UserError(
                 f"expected a new folder for shards at {str(folder)!r}, got one with {there[0]!r} in it; name another."
             )
-        for name, value in origin.items() if lines else ():
-            if lines[0]["from"].get(name) != value:
-                what = {"run": "another model", "source": "other data, or these have changed"}.get(
-                    name, "other options"
-                )
+        words = {"run": "another model", "source": "other data, or these have changed", "options": "other options"}
+        # As long as there is no shard, as after a source that does not exist, nothing can be mixed.
+        for name, what in words.items() if there else ():
+            if lines[0]["from"].get(name) != origin[name]:
                 raise UserError(
                     f"expected a folder for these predictions, got {str(folder)!r} with those of {what}; name another."
                 )

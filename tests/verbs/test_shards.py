@@ -117,7 +117,7 @@ def test_predictions_of_different_origins_are_never_mixed(run: Path, tmp_path: P
     source, out = write_rows(tmp_path / "rows.csv", 90), tmp_path / "out"
     predict_shards(Predictor(run), [source], out)
     before = {path: path.read_bytes() for path in out.iterdir()}
-    with pytest.raises(UserError, match="none.csv"):
+    with pytest.raises(UserError, match=r"none\.csv"):
         predict_shards(Predictor(run), [tmp_path / "none.csv"], tmp_path / "new")
     assert predict_shards(Predictor(run), [source], tmp_path / "new")["rows"] == 90
     other = write_run(tmp_path / "other", ["no", "yes"], "bad", "yes", "good bad film")

@@ -193,9 +193,9 @@ def test_a_run_folder_that_exists(mistake: Mistake, run: Path, animals: Path, tm
         *given, run
     )
     assert "is finished" in mistake(*given, run, "--resume")
-    assert "got none; leave out --resume" in mistake(*given, tmp_path / "new", "--resume")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.txt").write_text("my only copy")
+    assert "got none; leave out --resume" in mistake(*given, tmp_path / "thesis", "--resume")
     assert "not a run folder, so it is not overwritten" in mistake(*given, tmp_path / "thesis", "--overwrite")
 
 

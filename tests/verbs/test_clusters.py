@@ -58,6 +58,7 @@ def test_the_command_of_each_file_goes_on_where_it_was_stopped(tmp_path: Path) -
 
     run, told = tmp_path / "runs" / "letters", tmp_path / "told"
     assert ended(fork(lambda: work(stop=True), told)) == 130, told.read_text(encoding="utf-8")
+    assert "there is no run in runs/letters to resume yet, so that one is started" in told.read_text(encoding="utf-8")
     assert not (run / "metrics.json").exists()
     assert (run / "checkpoints" / "checkpoint-4").is_dir()
     assert ended(fork(lambda: work(stop=False), told)) == 0, told.read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from longspan import recipes
 from longspan.errors import UserError, check_choice
 from longspan.machine import locks
 from longspan.machine.environment import environment
-from longspan.machine.printing import shows_bars
+from longspan.machine.printing import note, shows_bars
 from longspan.recipes.keys import UNWRITTEN_DEFAULTS
 from longspan.results.outputs import folder_in, write_json, write_text
 from longspan.tasks.base.task import Recipe
@@ -84,7 +84,10 @@ class RunFolder:
             run = recipe
         folder = cls(Path(run or Path("runs", name)), chosen[0] if chosen else "new")
         # So one command starts a job and, when a scheduler starts it again, continues.
-        return cls(folder.path, "new") if folder.start == "resume" and folder.is_vacant() else folder
+        if folder.start == "resume" and folder.is_vacant():
+            note(f"there is no run in {folder.path} to resume yet, so that one is started")
+            return cls(folder.path, "new")
+        return folder
 
     @property
     def checkpoints(self) -> Path:

@@ -51,6 +51,7 @@ MENTIONED = {
     "_is_mkldnn_bf16_supported": ["torch:ops.mkldnn"],
     "_is_stateful": ["transformers:PreTrainedModel"],
     "_n_gpu": ["transformers:TrainingArguments"],
+    "_no_split_modules": ["transformers:PreTrainedModel"],
     "_ops": ["torch"],
     "_qkv_same_embed_dim": ["torch.nn:MultiheadAttention"],
     "_supports_sdpa": ["transformers:PreTrainedModel"],

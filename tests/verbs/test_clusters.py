@@ -19,7 +19,7 @@ SMALL = ["model.dim=8", "model.heads=1", "model.depth=1", "model.wide=false", "d
 
 def commands() -> dict[str, list[str]]:
     """The command of each file, as words."""
-    blocks = dict(re.findall(r"```(bash|yaml)\n(#!.*?|name:.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL))
+    blocks = dict(re.findall(r"```(sh|yaml)\n(#!.*?|name:.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL))
     (kubernetes,) = re.findall(r"```yaml\n(apiVersion.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
     job, sky = yaml.safe_load(kubernetes), yaml.safe_load(blocks["yaml"])
     assert job["spec"]["podFailurePolicy"]["rules"][1]["onExitCodes"]["values"] == [2]
@@ -27,8 +27,8 @@ def commands() -> dict[str, list[str]]:
     assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
     assert list(sky["file_mounts"]) == ["/data"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    assert "#SBATCH --requeue" in blocks["bash"]
-    script = blocks["bash"].strip().splitlines()[-1].removeprefix("srun ").split()
+    assert "#SBATCH --requeue" in blocks["sh"]
+    script = blocks["sh"].strip().splitlines()[-1].removeprefix("srun ").split()
     return {"SLURM": script, "SkyPilot": sky["run"].split(), "Kubernetes": container["args"]}
 
 

@@ -53,4 +53,12 @@ def test_a_link_in_place_of_the_lock_is_refused(tmp_path: Path) -> None:
     (tmp_path / locks.FILE).symlink_to(notes)
     with pytest.raises(UserError, match="got a link; remove it"), locks.lock_folder(tmp_path, "a training run"):
         pass
+    with pytest.raises(UserError, match="got a link; remove it"):
+        locks.wait_until_free(tmp_path, "a training run", lambda: False)
     assert notes.read_text() == "mine"
+
+
+def test_waiting_for_a_holder_ends_when_it_is_stopped(tmp_path: Path) -> None:
+    looks = iter([False, True])
+    with locks.lock_folder(tmp_path, "a training run"), pytest.raises(KeyboardInterrupt):
+        locks.wait_until_free(tmp_path, "a training run", lambda: next(looks))

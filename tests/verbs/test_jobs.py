@@ -117,6 +117,30 @@ def test_a_job_is_not_submitted_twice_and_its_end_is_found_later(here: Path, mon
     assert "got 'nowhere' (No such file" in str(Launcher(submit="nowhere").run(folder, "stops"))
 
 
+@pytest.mark.parametrize("left", ["folder gone", "folder made anew", "forgotten"])
+def test_the_end_of_a_job_whose_folder_is_gone_is_not_believed(left: str, here: Path) -> None:
+    (here / "run.job").write_text("Submitted batch job 7", encoding="utf-8")
+    launcher = Launcher(submit="false")
+    if left == "forgotten":
+        launcher.forget(here / "run")
+    else:
+        (here / "run.ended").write_text("0\n", encoding="utf-8")
+    if left == "folder made anew":
+        (here / "run").mkdir()
+    assert "false refused the job" in str(launcher.run(here / "run", "stops"))
+    assert not (here / "run.job").exists()
+
+
+def test_ctrl_c_does_not_end_a_command_that_hands_over_a_job(here: Path) -> None:
+    code = "import os, pathlib; pathlib.Path('told').write_text(f'{os.getpgid(0)} {os.path.getsize(\"run.job\")}')"
+    (here / "hands.py").write_text(f"{code}; raise SystemExit(1)", encoding="utf-8")
+    launcher = Launcher(submit=f"{sys.executable} hands.py")
+    assert "refused the job" in str(launcher.run(here / "run", "stops"))
+    group, size = (here / "told").read_text(encoding="utf-8").split()
+    # Were this process killed meanwhile, the job would not be submitted again.
+    assert (int(group) != os.getpgid(0), size) == (True, "0")
+
+
 def test_mistakes_are_one_sentence() -> None:
     mistakes: list[tuple[dict[str, Any], str]] = [
         ({"jobs": 0}, "expected at least one job at once, got 0"),

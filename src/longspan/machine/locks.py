@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -28,8 +28,7 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
         UserError: Another process holds it; the message names the process and when it started.
     """
     path = folder / FILE
-    if path.is_symlink():
-        raise UserError(f"expected a file or nothing at {str(path)!r}, got a link; remove it.")
+    _refuse_link(path)
     # Not shared between threads, nor between two calls in one.
     lock = FileLock(path, timeout=0)
     # Before: some releases of filelock empty the file of a lock that they cannot get.
@@ -50,10 +49,23 @@ def lock_folder(folder: Path, what: str) -> Iterator[None]:
         lock.release()
 
 
-def wait_until_free(folder: Path, what: str) -> None:
-    """Return once no other process holds a folder; a note says who does."""
+def wait_until_free(folder: Path, what: str, stopped: Callable[[], bool]) -> None:
+    """Return once no other process holds a folder; a note says who does.
+
+    Args:
+        folder: The folder.
+        what: As for `lock_folder`.
+        stopped: Whether to wait no longer, for threads that ctrl-C does not reach.
+
+    Raises:
+        UserError: A link is in place of the lock.
+        KeyboardInterrupt: It was stopped.
+    """
     waits = False
     while folder.is_dir():
+        if stopped():
+            raise KeyboardInterrupt
+        _refuse_link(folder / FILE)
         try:
             with lock_folder(folder, what):
                 return
@@ -62,6 +74,11 @@ def wait_until_free(folder: Path, what: str) -> None:
                 note(f"{folder}: waits for another process that is at work there{_holder(folder / FILE)}")
             waits = True
             time.sleep(1)
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise UserError(f"expected a file or nothing at {str(path)!r}, got a link; remove it.")
 
 
 def _sign(path: Path) -> None:

@@ -81,8 +81,8 @@ def compare(
             a number of epochs or steps. Only `training.num_train_epochs` among `overrides` still is a limit. Baselines
             that are not trained, and starting processes, come on top. With more mixers or seeds than before, each new
             one has the share of the others. 0 is no deadline.
-        jobs: Processes at once, each with its share of the cores; what they print goes to RUN.log. Each training then
-            has so many times more of the minutes. Peak memory is that of each; all must fit together.
+        jobs: Processes at once, each with its share of the cores; what they print goes to RUN.log. The minutes are then
+            shared by rounds of so many trainings. Peak memory is that of each; all must fit together.
         submit: Command of a scheduler, such as "sbatch --requeue", which gets the path of a script for each run: see
             `longspan.verbs.jobs.Launcher`. Each training has all minutes.
         allow_imports: Packages or modules that dotted paths may import.
@@ -286,9 +286,12 @@ def _compared_in(
 
     def trained(number: int, name: str, seed: int, wanted: Recipe) -> ComparedRun:
         run_dir = folder / f"{name}-{seed}"
-        # Of a comparison that was killed, one may be saving its checkpoint.
-        locks.wait_until_free(run_dir, "a training run")
+        # Of a comparison that was killed, one may be saving its checkpoint. Jobs of a scheduler hold theirs for hours.
+        if not launcher.submit:
+            locks.wait_until_free(run_dir, "a training run", launcher.is_stopped)
         done = _is_finished(run_dir, f"[{number}/{total}]")
+        if done:
+            launcher.forget(run_dir)
         error = None if done else _train(wanted, run_dir, launcher)
         return _outcome(ComparedRun(name, seed, str(run_dir), error), kind)
 
@@ -364,7 +367,10 @@ def _fitted(
 ) -> ComparedBaseline:
     """Return the baseline with its scores, or its error, fitting it unless it was."""
     folder = Path(baseline.folder)
-    error = None if _is_finished(folder, place) else _fit(baseline.baseline, wanted, folder, launcher)
+    done = _is_finished(folder, place)
+    if done:
+        launcher.forget(folder)
+    error = None if done else _fit(baseline.baseline, wanted, folder, launcher)
     try:
         if error is None:
             metrics, scores = _metrics(folder, kind)

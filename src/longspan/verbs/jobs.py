@@ -115,6 +115,15 @@ class Launcher:
         finally:
             self._shares.put(share)
 
+    def is_stopped(self) -> bool:
+        """Whether it was interrupted."""
+        return self._stopped
+
+    def forget(self, folder: Path) -> None:
+        """Remove what is left of the job of a folder that is finished, lest it be believed once the folder is gone."""
+        for name in ("job", "ended"):
+            folder.with_name(f"{folder.name}.{name}").unlink(missing_ok=True)
+
     def _beside(self, folder: Path, command: Sequence[str], share: Sequence[int]) -> str | None:
         log = folder.with_name(f"{folder.name}.log")
         # Where there are no affinities, libraries are told how many threads to start.
@@ -141,6 +150,10 @@ class Launcher:
 
     def _submitted(self, folder: Path, command: Sequence[str], resume: Sequence[str]) -> str | None:
         script, job, ended, log = (folder.with_name(f"{folder.name}.{name}") for name in ("sh", "job", "ended", "log"))
+        if self._stopped:
+            raise KeyboardInterrupt
+        if job.exists() and ended.exists() and not _is_of(folder, ended):
+            job.unlink()
         if not job.exists():
             ended.unlink(missing_ok=True)
             parts = {"here": Path.cwd(), "folder": folder}
@@ -150,11 +163,23 @@ class Launcher:
                 **{name: shlex.quote(str(path)) for name, path in parts.items()},
             )
             write_text(script, text)
+            # Before: of a call that is killed meanwhile, the scheduler may have the job.
+            write_text(job, "")
             try:
-                done = subprocess.run([*self.submit, str(script)], capture_output=True, text=True, errors="replace")
+                # In a session of its own, so that ctrl-C cannot end it once it has handed over the job.
+                done = subprocess.run(
+                    [*self.submit, str(script)],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    start_new_session=True,
+                )
             except OSError as error:
+                job.unlink()
                 return f"expected a command to submit with, got {self.submit[0]!r} ({error.strerror}); name another."
             if done.returncode:
+                job.unlink()
                 return f"{self.submit[0]} refused the job: {reason(done.returncode, done.stderr)}"
             write_text(job, done.stdout)
             note(f"{folder}: submitted{', ' if done.stdout.strip() else ''}{' '.join(done.stdout.split())}")
@@ -167,6 +192,11 @@ class Launcher:
         code = int(ended.read_text(encoding="utf-8"))
         job.unlink()
         return None if code == 0 else reason(code, tail(log))
+
+
+def _is_of(folder: Path, ended: Path) -> bool:
+    """Whether the end of a job is that of what is in its folder now, which may have been deleted since."""
+    return folder.exists() and (int(ended.read_text(encoding="utf-8")) != 0 or (folder / "metrics.json").exists())
 
 
 def shares_of_cores(jobs: int) -> list[list[int]]:

@@ -35,6 +35,7 @@ AREAS = {
     "explanations": ("Explanations", "faithfulness of scores, a planted phrase, size of the page"),
     "speed": ("Speed and memory", "length, generation, start-up, predictions of `longspan plan`"),
     "kernels": ("Mixers and kernels", "other libraries, roofline, windows, scans"),
+    "scale": ("More than one process", "predictions, weights, sequences and runs over processes; data larger than memory"),
     "model-checks": ("Checks of models", "what `longspan check` finds in models of transformers"),
 }
 #: Titles of the areas of LOG.md.

@@ -35,7 +35,10 @@ AREAS = {
     "explanations": ("Explanations", "faithfulness of scores, a planted phrase, size of the page"),
     "speed": ("Speed and memory", "length, generation, start-up, predictions of `longspan plan`"),
     "kernels": ("Mixers and kernels", "other libraries, roofline, windows, scans"),
-    "scale": ("More than one process", "predictions, weights, sequences and runs over processes; data larger than memory"),
+    "scale": (
+        "More than one process",
+        "predictions, weights, sequences and runs over processes; large data",
+    ),
     "model-checks": ("Checks of models", "what `longspan check` finds in models of transformers"),
 }
 #: Titles of the areas of LOG.md.

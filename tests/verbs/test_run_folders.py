@@ -45,6 +45,18 @@ def test_a_mistake_leaves_no_folder(animals: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_run_that_was_killed_while_it_read_its_data_is_started_again(
+    resume: bool, animals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    # Training makes it before the run has a recipe.
+    (run / "checkpoints").mkdir(parents=True)
+    train(recipe(animals, "training.max_steps=1"), run=run, resume=resume, progress=False)
+    assert (run / "metrics.json").exists()
+    assert ("to resume yet, so that one is started" in capsys.readouterr().err) == resume
+
+
 @pytest.mark.parametrize("key", ["data.path", "training.word_vectors"])
 def test_overwrite_keeps_what_the_recipe_reads(
     key: str, animals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -20,6 +20,7 @@ from longspan.data.sources.loading import load
 from longspan.data.sources.shards import ShardReader, Streamed
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
+from longspan.training.streams import StreamBatches
 from longspan.verbs.evaluate import evaluate
 
 pytestmark = pytest.mark.usefixtures("as_on_the_command_line")
@@ -171,6 +172,56 @@ def test_settings_that_need_stored_data_are_refused(settings: dict[str, Any], me
         ClassificationData(path="data", streaming=True, **settings)
 
 
+def test_splits_that_files_name_are_not_trained_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, name in enumerate(["train-0.jsonl", "train-1.jsonl", "valid.jsonl", "test.jsonl"]):
+        write_lines(tmp_path / name, rows(20, number))
+    (tmp_path / "notes.md").write_text("no shard")
+    for path in (tmp_path, tmp_path / "*.jsonl"):
+        config = ClassificationData(path=str(path), streaming=True)
+        found = load(config, COLUMNS)
+        assert {split: len(found.splits[split]) for split in found.splits} == {
+            "train": 40,
+            "validation": 20,
+            "test": 20,
+        }
+        assert found.stream is not None
+        assert [shard.name for shard in found.stream.shards] == ["train-0.jsonl", "train-1.jsonl"]
+    assert "1 files in " in capsys.readouterr().err
+    (tmp_path / "train-0.jsonl").rename(tmp_path / "more.jsonl")
+    with pytest.raises(UserError, match=r"got some of test and train and validation and others"):
+        streamed(tmp_path)
+
+
+def test_a_single_document_is_not_held_out_of_itself(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("one line of words\n" * 300)
+    config = StreamedData(path=str(tmp_path / "book.txt"), streaming=True)
+    with pytest.raises(UserError, match=r"expected several documents in the sample of data.streaming, got one"):
+        load(config, [Text("text", "text_column")])
+
+
+def test_another_set_of_shards_does_not_continue_a_run(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.jsonl", rows(20, 0))
+    before = streamed(tmp_path).fingerprint()
+    (tmp_path / "a.jsonl").touch()
+    assert streamed(tmp_path).fingerprint() == before
+    StreamBatches(Place(), 5, 0, 1, before).save(tmp_path)
+    StreamBatches(Place(), 5, 0, 1, before).restore(tmp_path)
+    write_lines(tmp_path / "b.jsonl", rows(20, 1))
+    for count, now in ((5, streamed(tmp_path).fingerprint()), (6, before)):
+        with pytest.raises(UserError, match="expected the shards that this run began with"):
+            StreamBatches(Place(), count, 0, 1, now).restore(tmp_path)
+
+
+class Place:
+    """Batches of which only the place matters."""
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        assert state == {}
+
+
 def test_what_cannot_be_streamed_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "readme.md").write_text("nothing")
     with pytest.raises(UserError, match=r"expected files of rows .* to stream, got none"):
@@ -180,9 +231,11 @@ def test_what_cannot_be_streamed_is_a_sentence(tmp_path: Path) -> None:
         ShardReader(streamed(tmp_path), 0).block()
     reader = ShardReader(streamed(tmp_path, skip_bad_rows=True), 0)
     assert len(reader.block()) == 3
-    assert reader.skipped == 1
     with pytest.raises(UserError, match="start fewer processes"):
         ShardReader(streamed(tmp_path, skip_bad_rows=True), 0, 6, 7).block()
+    (tmp_path / "bad.parquet").write_text("no parquet")
+    with pytest.raises(UserError, match=r"bad.parquet: expected a parquet file, got a damaged or packed one"):
+        streamed(tmp_path)
     with pytest.raises(UserError, match="streaming"):
         recipes.load("regression", [f"data.path={tmp_path}", "data.streaming=true"])
 

@@ -213,10 +213,11 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         divided = self.accelerator.distributed_type in IN_PARTS or (
             isinstance(self.args, Arguments) and self.args.shards
         )
-        if self.args.gradient_checkpointing or divided:
+        if self.args.gradient_checkpointing or self.args.torch_compile or divided:
             raise UserError(
-                f"expected whole weights and no gradient checkpointing with training.context_parallel={count}, whose "
-                "processes wait for each other in the middle of layers; leave one of them out."
+                f"expected whole weights, no gradient checkpointing and no torch_compile with "
+                f"training.context_parallel={count}, whose processes wait for each other in the middle of layers; "
+                "leave one of them out."
             )
         check_model(self.model)
         self.slices = process_slices(count)
@@ -282,7 +283,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         batches = list(itertools.islice(epoch_iterator, num_batches))
         if self.slices is not None:
             for batch in batches:
-                self.slices.check_same({name: batch[name] for name in self.cut_streams if name in batch}, device)
+                rows = {name: batch[name] for name in self.cut_streams if name in batch}
+                self.slices.check_same({**rows, "steps": torch.tensor([self.state.max_steps])}, device)
             batches = [cut_batch(self.slices, batch, self.cut_streams) for batch in batches]
         counted = batches
         name = "shift_labels" if batches and "shift_labels" in batches[0] else "labels"

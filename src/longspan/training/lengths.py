@@ -176,7 +176,8 @@ class LengthTrainer(LongspanTrainer[S]):
         reader = ShardReader(self.streamed, data_seed(self.args), rank, world)
         most = self.args.max_steps * self.args.gradient_accumulation_steps
         count = self.streamed.batches(len(self._training_batches(rank)), most)
-        return StreamBatches(BlockStream(reader, self._batches_of), count, self.args.process_index, world)
+        blocks, data = BlockStream(reader, self._batches_of), self.streamed.fingerprint()
+        return StreamBatches(blocks, count, self.args.process_index, world, data)
 
     def get_train_dataloader(self) -> Loader:
         if self.stream is not None:

@@ -78,10 +78,11 @@ class StreamBatches(Sampler[list[Any]]):
         count: Number of batches of an epoch.
         rank: Number of this process.
         world: Number of processes.
+        data: Digest of the shards.
     """
 
-    def __init__(self, batches: Any, count: int, rank: int, world: int) -> None:
-        self.batches, self.count, self.rank, self.world = batches, count, rank, world
+    def __init__(self, batches: Any, count: int, rank: int, world: int, data: str) -> None:
+        self.batches, self.count, self.rank, self.world, self.data = batches, count, rank, world, data
         self.epoch = self.number = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -103,10 +104,15 @@ class StreamBatches(Sampler[list[Any]]):
     def save(self, checkpoint: Path) -> None:
         """Write the place of this process into a checkpoint."""
         state = {"number": self.number, "world": self.world, "batches": self.batches.state()}
+        state |= {"data": self.data, "count": self.count}
         write_json(checkpoint / f"stream-{self.rank}.json", state)
 
     def restore(self, checkpoint: Path) -> None:
-        """Continue from the place in a checkpoint. Raises UserError if it has that of another number of processes."""
+        """Continue from the place in a checkpoint.
+
+        Raises:
+            UserError: It has that of another number of processes, or of other shards.
+        """
         path = checkpoint / f"stream-{self.rank}.json"
         state = json_object(path) if path.is_file() else {}
         if state.get("world") != self.world:
@@ -114,6 +120,11 @@ class StreamBatches(Sampler[list[Any]]):
                 f"expected {path} to say where one of {self.world} processes was in its shards, got that of "
                 f"{state.get('world', 'none')}; resume with as many processes as before, or start again with "
                 "--overwrite."
+            )
+        if (state.get("data"), state.get("count")) != (self.data, self.count):
+            raise UserError(
+                "expected the shards that this run began with (data.streaming), got others: files were added, removed "
+                "or changed; restore them, or start again with --overwrite."
             )
         self.batches.restore(state["batches"])
         self.number = state["number"]

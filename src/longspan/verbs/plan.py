@@ -195,6 +195,11 @@ class _Planner:
         self.name, self.changes, self.enough, self.progress = recipe, changes, seconds, progress
         self.own = changes.applied(recipe)
         self.own.require_data()
+        if getattr(self.own.data, "streaming", False):
+            raise UserError(
+                "expected data that are stored to plan, got data.streaming=true; leave it out, and set data.sample for "
+                "a share of the rows."
+            )
         check_limits(self.own.options.max_minutes, self.own.training.get("max_steps", -1))
         table, _, self._setting = self.own.task.length_key.partition(".")
         self._table = "data" if table == "data" else "options"

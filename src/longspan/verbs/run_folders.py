@@ -156,7 +156,7 @@ class RunFolder:
             raise UserError(
                 f"expected a folder at {self.path}, got a link that leads nowhere; name another with --run."
             )
-        elif self.path.exists() and (not self.path.is_dir() or self._entries()):
+        elif self.path.exists() and (not self.path.is_dir() or self._written()):
             if self.start == "new":
                 raise UserError(
                     f"the run folder {self.path} exists; --resume continues it, --finish ends it where it was stopped, "
@@ -324,7 +324,12 @@ class RunFolder:
         """Whether no training run has written anything: one may have been stopped while it read its data."""
         if self.path.is_symlink() or not self.path.is_dir():
             return not self.path.is_symlink() and not self.path.exists()
-        return all(path.name == CHECKPOINTS and path.is_dir() and not any(path.iterdir()) for path in self._entries())
+        return not self._written()
+
+    def _written(self) -> bool:
+        """Whether there is more in a folder than an empty one for checkpoints, which training makes first."""
+        entries = self._entries()
+        return not all(one.name == CHECKPOINTS and one.is_dir() and not any(one.iterdir()) for one in entries)
 
     def _entries(self) -> list[Path]:
         """Paths in a folder besides the file of a lock."""

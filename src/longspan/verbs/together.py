@@ -54,9 +54,15 @@ def reading_slices(run: "Run") -> Iterator[bool]:
         try:
             with processes.leading():
                 yield True
+        except BaseException:
+            # Where the others have ended, the reason is to be told, not that.
+            with contextlib.suppress(RuntimeError):
+                _told(cut, None)
+            raise
+        else:
+            _told(cut, None)
         finally:
             run.model.forward = forward
-            _told(cut, None)
 
 
 class _Leading:

@@ -95,6 +95,11 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
         wanted = {"validation": config.validation_fraction, "test": config.test_fraction}
         fractions = {split: fraction for split, fraction in wanted.items() if fraction and split not in splits}
         cut_up = bool(fractions) and splits_one(splits["train"], columns)
+        if cut_up and shards:
+            raise UserError(
+                "expected several documents in the sample of data.streaming, got one, whose end cannot be held out; "
+                "name data.validation, raise data.streaming_megabytes, or leave data.streaming out."
+            )
         if cut_up:
             splits |= cut(splits["train"], fractions, columns)
             fractions = {}

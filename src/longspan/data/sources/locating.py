@@ -320,7 +320,7 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
         )
     try:
         with needing_room():
-            loaded = load_dataset(name, settings, **(_csv_options(name) if local else {}))
+            loaded = load_dataset(name, settings, **(csv_options(name) if local else {}))
     except UserError:
         raise
     except (DatasetsError, OSError, ValueError) as error:
@@ -341,7 +341,7 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
     return sources
 
 
-def _csv_options(folder: str) -> dict[str, Any]:
+def csv_options(folder: str) -> dict[str, Any]:
     """Options that keep the cells of a folder's csv files as they are: 007 is no number there, and None is a text."""
     from datasets import load_dataset_builder
     from datasets.packaged_modules.csv.csv import CsvConfig

@@ -7,16 +7,19 @@ rows of all shards in blocks whose size is bounded, and can continue from any bl
 
 import copy
 import glob
+import hashlib
+import re
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from pyarrow import ArrowException
 
 from longspan.data.columns.files import File
 from longspan.data.sources.files.decoding import open_text
@@ -25,9 +28,9 @@ from longspan.data.sources.formats.folders import SPLIT_NAMES, list_files
 from longspan.data.sources.formats.rows import is_document
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tables import FORMATS, PLAIN, read_table
-from longspan.data.sources.locating import Source, class_names, find
+from longspan.data.sources.locating import Source, class_names, csv_options, find
 from longspan.errors import UserError
-from longspan.machine.printing import note, printable
+from longspan.machine.printing import json_text, note, printable
 
 #: Shards of which a sample is taken, and shards that are read in turns.
 _SAMPLED, _OPEN = 64, 8
@@ -96,37 +99,64 @@ class Streamed:
             )
         return max(1, round(of_sample * self.rows / self.sampled) if self.rows else most)
 
+    def fingerprint(self) -> str:
+        """Digest of the names and sizes of the shards, in order; copies on another machine have the same."""
+        known = [[shard.name, shard.facts[1], shard.rows] for shard in self.shards]
+        return hashlib.sha256(json_text(known).encode("utf-8", "backslashreplace")).hexdigest()
+
     def details(self) -> dict[str, Any]:
         """What results say of them."""
         return {"streaming": {"shards": len(self.shards), "rows": self.rows, "sampled": self.sampled}}
 
 
 def find_shards(config: Any, schema: Schema) -> dict[str, list[Shard]]:
-    """The shards of each split that `data.path` or `data.train` names; those of files are all of "train".
+    """The shards of each split that `data.path` or `data.train` names.
+
+    Files belong to a split if they, or their folder in the first level, have its name, such as test.jsonl; otherwise to
+    "train".
 
     Raises:
-        UserError: There are none, they cannot be read, or a column is missing.
+        UserError: There are none, they cannot be read, or a column is missing. Or only some have the name of a split.
     """
     path = config.train or config.path
     if path.startswith("hub:"):
         return _hub_shards(path.removeprefix("hub:"), schema)
     if glob.has_magic(path) and not expand(path).exists():
-        files = [Path(name) for name in sorted(glob.glob(str(expand(path)), recursive=True))]  # noqa: PTH207
+        files = {name: Path(name).name for name in sorted(glob.glob(str(expand(path)), recursive=True))}  # noqa: PTH207
     elif expand(path).is_dir():
-        files = [Path(file.path) for file in list_files(expand(path))]
+        files = {file.path: file.where for file in list_files(expand(path))}
     else:
-        files = [expand(path)]
-    files = [file for file in files if not file.is_dir() and packed_suffix(file) in (*FORMATS, PLAIN)]
-    if not files:
+        files = {str(expand(path)): ""}
+    found = {name: where for name, where in files.items() if not Path(name).is_dir()}
+    read = {name: where for name, where in found.items() if packed_suffix(Path(name)) in (*FORMATS, PLAIN)}
+    if not read:
         raise UserError(
             f"expected files of rows ({', '.join(FORMATS)}) or of text ({PLAIN}) to stream, got none in {path!r}; set "
             "data.path to a file, a folder, a pattern such as 'data/*.jsonl', or 'hub:NAME'."
         )
-    return {"train": [_file_shard(file, schema) for file in files]}
+    if others := len(found) - len(read):
+        note(f"{others:,} files in {printable(path)} are neither tables nor text, and are not streamed")
+    splits: dict[str, list[Shard]] = {}
+    for name, where in read.items():
+        splits.setdefault(_split_of(where), []).append(_file_shard(Path(name), schema))
+    if splits.keys() & {"validation", "test"} and ("" in splits or "train" not in splits):
+        raise UserError(
+            f"expected files of training data, or of train and other splits by their names, in {path!r}, got some of "
+            f"{' and '.join(sorted(splits.keys() - {''}))} and others; name data.train and data.validation."
+        )
+    return {"train": splits.pop("", []) + splits.pop("train", []), **splits}
+
+
+def _split_of(where: str) -> str:
+    """Split that a file's place in its folder names; "" for none."""
+    folder, inside, name = where.partition("/")
+    words = {folder} if inside else set(re.split(r"[._-]", name or folder))
+    named = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+    return named.pop() if len(named) == 1 else ""
 
 
 def sampled_sources(shards: dict[str, list[Shard]], config: Any, schema: Schema) -> dict[str, Source]:
-    """Sources of the sample, and of validation and test data of their own, which are read whole unless on the Hub."""
+    """Sources of the sample of each split; data.validation and data.test are read whole."""
     sources = {split: _sample(found, config.streaming_megabytes, schema) for split, found in shards.items()}
     if config.validation or config.test:
         sources |= find(replace(config, path="", train=""), schema, training=False)
@@ -172,7 +202,14 @@ def _file_shard(path: Path, schema: Schema) -> Shard:
     read = partial(_parts if documents else read_table, path)
     rows = 0 if kind == ".parquet" or not (documents or kind in FORMATS) else _rows_in(path, kind, facts.st_size)
     if kind == ".parquet":
-        rows = int(pq.read_metadata(path).num_rows)
+        try:
+            rows = int(pq.read_metadata(path).num_rows)
+        except (ArrowException, OSError) as error:
+            problem = str(error).strip().partition("\n")[0].rstrip(".")
+            raise UserError(
+                f"{printable(path.name)}: expected a parquet file, got a damaged or packed one ({problem}); restore or "
+                "unpack it."
+            ) from None
     return Shard(printable(path.name), [str(path.resolve()), facts.st_size, facts.st_mtime_ns], read, rows)
 
 
@@ -230,7 +267,7 @@ def _hub_shards(address: str, schema: Schema) -> dict[str, list[Shard]]:
     parts = [str(expand(address))] if local else address.split("/", 2)
     name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
     try:
-        builder = load_dataset_builder(name, settings)
+        builder = load_dataset_builder(name, settings, **(csv_options(name) if local else {}))
         streams = builder.as_streaming_dataset()
     except (DatasetsError, OSError, ValueError, NotImplementedError) as error:
         problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
@@ -262,8 +299,19 @@ def _hub_shards(address: str, schema: Schema) -> dict[str, list[Shard]]:
 
 
 def _hub_rows(stream: Any, title: str, shard: int, schema: Schema) -> Iterator[Row]:
-    features = stream.features or {}
-    for number, row in enumerate(stream, 1):
+    features, rows = stream.features or {}, iter(stream)
+    for number in count(1):
+        try:
+            row = next(rows, None)
+        # Clients of HTTP raise errors of many classes.
+        except Exception as error:
+            problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+            raise UserError(
+                f"expected to read on in {title}, got an error ({problem}); check the connection, and go on with "
+                "--resume."
+            ) from error
+        if row is None:
+            return
         if number == 1:
             schema.check_present(title, list(row))
         cells = {name: class_names(row[name], features.get(name)) for name in schema.sources if name in row}
@@ -291,7 +339,6 @@ class ShardReader:
 
     Attributes:
         place: Where the next block begins.
-        skipped: Number of bad rows left out so far.
     """
 
     def __init__(self, stream: Streamed, seed: int, rank: int = 0, world: int = 1) -> None:
@@ -300,7 +347,6 @@ class ShardReader:
         self.shards = stream.shards[rank::world] if deal_shards else stream.shards
         self._rank, self._world = (0, 1) if deal_shards else (rank, world)
         self.place: Place = {"passes": 0, "next": 0, "turn": 0, "open": []}
-        self.skipped = 0
         self._readers: dict[int, Iterator[Row]] = {}
         # Files that are open when the interpreter ends are closed while it still can.
         weakref.finalize(self, _close, self._readers)
@@ -364,8 +410,8 @@ class ShardReader:
         if row.problem:
             if not self.stream.skip:
                 raise UserError(
-                    f"{row.where}: {row.problem}; fix it, or set data.skip_bad_rows=true to drop and count such rows."
+                    f"{row.where}: {row.problem}; fix it, or set data.skip_bad_rows=true to drop such rows; those of "
+                    "the sample are counted."
                 )
-            self.skipped += 1
             return False
         return self.stream.digest(row.values) not in self.stream.held_out

@@ -110,7 +110,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         batches = StreamedSegments(BlockStream(reader, documents), data, self._train_batch_size)
         most = self.args.max_steps * self.args.gradient_accumulation_steps
         count = self.streamed.batches(len(self._batches()), most)
-        return StreamBatches(batches, count, self.args.process_index, world)
+        return StreamBatches(batches, count, self.args.process_index, world, self.streamed.fingerprint())
 
     def cut_rows(self, count: int) -> None:
         if self.carries:

@@ -1,5 +1,6 @@
 """Predictions of batches: every kind of batch, in every process, with the columns of `longspan predict --output`."""
 
+import dataclasses
 import io
 import pickle
 from pathlib import Path
@@ -14,10 +15,11 @@ from decisive_words import write_run
 from drawn_images import write_shapes
 from sounds import write_tones
 
-from longspan import Predictor, predict, recipes, tasks, train
+from longspan import Predictor, load, predict, recipes, tasks, train
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.results.tables import prediction_schema, table_row, write_table
+from longspan.verbs.runs import load_run
 
 TEXTS = ["good film", None, "film film film film good", "", "bad"]
 
@@ -80,6 +82,10 @@ def test_columns_are_kept_beside_predictions(run: Path) -> None:
         predictor({"text": ["good"]})
     with pytest.raises(UserError, match="write \\['id'\\]"):
         Predictor(run, keep="id")
+    with pytest.raises(UserError, match="of different columns to keep, got 'id' twice; leave one out"):
+        Predictor(run, keep=["id", "text", "id"])
+    with pytest.raises(UserError, match="other names than those of predictions, got 'label'; rename it"):
+        Predictor(run, keep=["label"])({"text": ["good"], "label": ["yes"]})
 
 
 def test_mistakes_are_found_before_batches_come(run: Path, tmp_path: Path) -> None:
@@ -90,7 +96,27 @@ def test_mistakes_are_found_before_batches_come(run: Path, tmp_path: Path) -> No
     with pytest.raises(UserError, match="text"):
         Predictor(run)(pd.DataFrame({"words": ["good"]}))
     with pytest.raises(UserError, match="beams"):
-        Predictor(run, beams=3)({"text": ["good"]})
+        Predictor(run, beams=3)
+    with pytest.raises(UserError, match="expected text_column to be text, a number or a list, got PosixPath"):
+        Predictor(run, text_column=Path("text"))
+
+
+def test_a_loaded_run_is_the_one_of_its_folder(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", ["no", "yes"], "good", "yes", "good bad film")
+    (folder / "metrics.json").write_text("{}", encoding="utf-8")
+    assert Predictor(load(folder)).digest == Predictor(load_run(folder)).digest == Predictor(folder).digest
+    trained = load(folder)
+    trained.__dict__["loaded"] = dataclasses.replace(load_run(folder), checkpoint=5)
+    for other in [trained, trained.loaded, load_run(folder, overrides=["data.encoding=auto"])]:
+        with pytest.raises(UserError, match="one that was loaded with a checkpoint or settings of its own; give its"):
+            Predictor(other)
+
+
+def test_another_model_at_the_path_is_not_used(tmp_path: Path) -> None:
+    predictor = Predictor(write_run(tmp_path / "run", ["no", "yes"], "good", "yes", "good bad film"))
+    write_run(tmp_path / "run", ["no", "yes"], "bad", "yes", "good bad film")
+    with pytest.raises(UserError, match=r"got another model at '.*run' on this machine; copy the run there"):
+        predictor({"text": ["good"]})
 
 
 def test_a_run_that_is_trained_again_is_another_one(run: Path, tmp_path: Path) -> None:

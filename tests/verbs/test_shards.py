@@ -14,13 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import Dataset
 from decisive_words import write_run
 
 from longspan import Predictor, cli
+from longspan.data.graphs.graph import Features, Graph
+from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.tasks.base import engine
 from longspan.verbs import shards
@@ -214,6 +218,37 @@ def test_an_interrupt_says_that_the_command_goes_on(
 def test_standard_input_cannot_be_read_again(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="got standard input, which is read once; name a file"):
         predict_shards(Predictor(run), ["-"], tmp_path / "out")
+    assert cli.main(["predict", str(run), "--jobs", "2", "--output", str(tmp_path / "out")]) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_values_are_told_apart_by_content_and_counted_in_bytes(tmp_path: Path) -> None:
+    def digests(*values: Any) -> list[str]:
+        rows = ([Row({"value": value}, f"row {number}")] for number, value in enumerate(values))
+        return [digest for _, digest in shards._cut(rows)]
+
+    def graph(weight: float) -> Graph:
+        edges = np.zeros((2, 0), np.int64)
+        features = Features.dense(np.array([[weight], [1.0]]))
+        return Graph("web.npz", ["a", "b"], features, edges, np.zeros((0, 0), np.float32), np.zeros(2, np.int64))
+
+    def items(title: str) -> Dataset:
+        return Dataset.from_dict({"item": ["1"], "title": [title]})
+
+    for make, one, other in ((graph, 1.0, 2.0), (items, "old", "new"), (np.array, [1.0], [2.0])):
+        make_one: Any = make
+        first = make_one(one)
+        assert digests(first, first) == digests(make_one(one), make_one(one)) != digests(first, make_one(other))
+    with pytest.raises(UserError, match="got one with a object; predict with one process, without --jobs and --ray"):
+        digests(object())
+    assert len(digests(*[bytes(6_000_000)] * 7)) == 3
+
+
+@pytest.mark.parametrize("line", ['{"shard": 0}', "[]", "3", '{"shard": "0", "rows": 1}'])
+def test_a_damaged_list_of_shards_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(f'{{"from": {{}}}}\n{line}\n', encoding="utf-8")
+    with pytest.raises(UserError, match="got a damaged file; name another folder"):
+        shards.Manifest(tmp_path, {})
 
 
 def start(run: Path, source: Path, out: Path, *flags: str) -> subprocess.Popen[bytes]:

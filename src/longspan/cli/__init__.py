@@ -510,7 +510,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
         raise UserError("expected one --min-probability for all labels or for each, got more; leave some out.")
     given["min_probability"] = of_labels or (of_all[0] if of_all else 0.0)
     if args.jobs is not None or args.ray is not None:
-        _predict_shards(args, out, files, given)
+        _predict_shards(args, out, files or ["-"], given)
         return
     exported = is_export(args.run)
     run = opened(args.run, getattr(args, "checkpoint", None)) if exported else _loaded(args)

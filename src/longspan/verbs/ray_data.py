@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import socket
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,14 @@ import pandas as pd
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
+from ray.util.annotations import RayDeprecationWarning
 
 from longspan.errors import UserError, sentence_of
 from longspan.machine.limits import cores
 from longspan.verbs.predictor import Predictor
-from longspan.verbs.shards import prepare_process, read_shards, write_shard
+from longspan.verbs.shards import ATTEMPTS, often_killed, prepare_process, read_shards, write_shard
+
+_KILLED = (ray.exceptions.RayActorError, ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError)
 
 
 def by_ray(
@@ -40,7 +44,7 @@ def by_ray(
             the call.
 
     Raises:
-        UserError: The cluster cannot be reached, or the source not read.
+        UserError: The cluster cannot be reached, or the source not read. Or actors end again and again.
     """
     _connect(address)
     try:
@@ -49,22 +53,29 @@ def by_ray(
         actors = jobs or gpus or int(resources.get("CPU", 1))
         source = _Shards(predictor, paths, dict(finished))
         found = ray.data.read_datasource(source, num_cpus=0, concurrency=1, override_num_blocks=1)
-        found = found.map_batches(
-            _Writer,
-            fn_constructor_args=(predictor, folder.absolute(), Path.cwd()),
-            batch_size=1,
-            batch_format="pandas",
-            compute=ActorPoolStrategy(size=actors),
-            num_cpus=0 if gpus else 1,
-            num_gpus=1 if gpus else None,
-        )
+        with warnings.catch_warnings():
+            # Restarts have no end by default, and before Ray 2.64 their limits are given here.
+            warnings.simplefilter("ignore", RayDeprecationWarning)
+            found = found.map_batches(
+                _Writer,
+                fn_constructor_args=(predictor, folder.absolute(), Path.cwd()),
+                batch_size=1,
+                batch_format="pandas",
+                compute=ActorPoolStrategy(size=actors),
+                num_cpus=0 if gpus else 1,
+                num_gpus=1 if gpus else None,
+                max_restarts=ATTEMPTS - 1,
+                max_task_retries=ATTEMPTS - 1,
+            )
         yield from found.iter_rows()
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None) or error.__cause__
         sentence = sentence_of(cause)
-        if sentence is None:
-            raise
-        raise UserError(sentence) from error
+        if sentence is not None:
+            raise UserError(sentence) from error
+        if isinstance(error, _KILLED):
+            raise often_killed(actors) from error
+        raise
     finally:
         ray.shutdown()
 
@@ -89,7 +100,8 @@ def _connect(address: str) -> None:
     DataContext.get_current().enable_progress_bars = False
     # Each shard is a block of its own, so that any actor can have it.
     DataContext.get_current().target_max_block_size = 1
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    # Errors are raised too.
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
 
 
 class _Shards(Datasource):

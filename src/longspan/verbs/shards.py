@@ -6,6 +6,7 @@ writes those that are missing.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, get_context, parent_process
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from longspan.data.columns.kinds import TextFile
@@ -35,10 +36,12 @@ from longspan.verbs.predictor import Predictor
 
 #: List of the complete shards, one JSON object per line. Readers of folders of Parquet pass over its name.
 MANIFEST = "_manifest.jsonl"
-#: Rows, and characters of these, from which a shard is complete: some windows of the engine.
+#: Rows, and characters and bytes of these, from which a shard is complete: some windows of the engine.
 _ROWS, _CHARACTERS = 2_048, 16_000_000
 #: Times in a row that processes may end before any shard is written.
-_ATTEMPTS = 3
+ATTEMPTS = 3
+#: Numbers in the line of a shard.
+_NUMBERS = ("shard", "rows", "errors", "cut", "unfamiliar", "unsure", "bytes")
 
 
 class Shard(NamedTuple):
@@ -176,6 +179,8 @@ class Manifest:
             text = self._path.read_text(encoding="utf-8")
             lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
             assert not lines or isinstance(lines[0]["from"], dict)
+            for line in lines[1:]:
+                assert "complete" in line or (all(isinstance(line[name], int) for name in _NUMBERS) and line["input"])
         except FileNotFoundError:
             return []
         except (ValueError, LookupError, TypeError, AssertionError):
@@ -246,16 +251,16 @@ def _windows(predictor: Predictor, rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 def _cut(windows: Iterable[list[Row]]) -> Iterator[tuple[list[Row], str]]:
     """The rows of each shard, and their digest."""
-    rows, size, digest = list[Row](), 0, hashlib.sha256()
+    rows, size, digest, words = list[Row](), 0, hashlib.sha256(), _Words()
     for window in windows:
         for row in window:
-            text = json.dumps([row.values, row.where, row.problem, _files(row)], default=_described)
+            text = json.dumps([row.values, row.where, row.problem, _files(row)], default=words)
             size += len(text)
             digest.update(text.encode())
         rows += window
-        if len(rows) >= _ROWS or size >= _CHARACTERS:
+        if len(rows) >= _ROWS or size + words.bytes >= _CHARACTERS:
             yield rows, digest.hexdigest()[:32]
-            rows, size, digest = [], 0, hashlib.sha256()
+            rows, size, digest, words.bytes = [], 0, hashlib.sha256(), 0
     if rows:
         yield rows, digest.hexdigest()[:32]
 
@@ -272,12 +277,50 @@ def _files(row: Row) -> list[list[int]]:
     return found
 
 
-def _described(value: Any) -> str:
-    """What tells a value of a row that JSON has no word for from others."""
-    content = value.content if isinstance(value, TextFile) else value
-    content = content.tobytes() if hasattr(content, "tobytes") else content
-    # Others are such as the graph of a node, whose file is in the origin.
-    return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else type(value).__name__
+class _Words:
+    """Words by content for values of rows that JSON has none for.
+
+    Attributes:
+        bytes: Size of the values so far that are bytes or arrays.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._last = dict[type, tuple[Any, str]]()
+
+    def __call__(self, value: Any) -> Any:
+        content: Any = value.content if isinstance(value, TextFile) else value
+        if getattr(content, "dtype", None) == "object":
+            # Its bytes would be addresses.
+            return content.tolist()
+        content = content.tobytes() if hasattr(content, "tobytes") else content
+        if isinstance(content, bytes):
+            self.bytes += len(content)
+            return hashlib.sha256(content).hexdigest()
+        if isinstance(value, PurePath):
+            return str(value)
+        # Many rows share one, such as the graph of all nodes, or the items of all impressions.
+        last = self._last.get(type(value))
+        if last is None or last[0] is not value:
+            self._last[type(value)] = last = (value, self._digest(value))
+        return last[1]
+
+    def _digest(self, value: Any) -> str:
+        if dataclasses.is_dataclass(value):
+            parts: Iterable[Any] = [{field.name: getattr(value, field.name) for field in dataclasses.fields(value)}]
+        else:
+            from datasets import Dataset
+
+            if not isinstance(value, Dataset):
+                raise UserError(
+                    f"expected rows that can be compared when the command goes on, got one with a "
+                    f"{type(value).__name__}; predict with one process, without --jobs and --ray."
+                )
+            parts = value.iter(1_000)
+        digest = hashlib.sha256(type(value).__name__.encode())
+        for part in parts:
+            digest.update(json.dumps(part, default=self).encode())
+        return digest.hexdigest()
 
 
 def write_shard(predictor: Predictor, folder: Path, shard: Shard) -> dict[str, Any]:
@@ -342,14 +385,19 @@ def by_processes(
                     yield record
         except BrokenProcessPool:
             attempts += 1
-            if attempts == _ATTEMPTS:
-                raise UserError(
-                    f"expected {jobs} processes to write shards, got {attempts} times that one of them was killed, as "
-                    "the system does when memory runs out; lower --jobs, and the same command goes on."
-                ) from None
+            if attempts == ATTEMPTS:
+                raise often_killed(jobs) from None
             note("a process was killed, as the system does when memory runs out; its shards are computed again")
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+def often_killed(jobs: int) -> UserError:
+    """Error that says that processes end again and again."""
+    return UserError(
+        f"expected {jobs} processes to write shards, got {ATTEMPTS} times that one of them was killed, as the system "
+        "does when memory runs out; lower --jobs, and the same command goes on."
+    )
 
 
 _worker: tuple[Predictor, Path]

@@ -4,7 +4,7 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 from longspan import cli, export, predict, recipes, train
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
+from longspan.tasks.token_classification.program import Answers, Tagger
 from longspan.verbs.predict import print_predictions
 from longspan.verbs.runs import load_run
 
@@ -125,9 +126,20 @@ def without(name: str) -> Callable[[dict[str, np.ndarray]], object]:
     ("change", "words"),
     [
         (without("keys"), r"other arrays in words\.safetensors"),
+        (lambda arrays: arrays.update(begins=np.array(True)), r"other arrays in words\.safetensors"),
+        (lambda arrays: arrays.update(keys=arrays["keys"][:0], weight=arrays["weight"][:0]), "other arrays in"),
+        (lambda arrays: arrays.update(keys=arrays["keys"][::-1]), "keys in .* that are not in order"),
+        (lambda arrays: arrays.update(keys=arrays["keys"].astype(np.float32)), "arrays of other types"),
+        (lambda arrays: arrays.update(start=arrays["start"] + np.float32(np.nan)), "not finite"),
+        (
+            lambda arrays: arrays.update(
+                start=arrays["start"] + np.float32(3e38), end=arrays["end"] + np.float32(3e38)
+            ),
+            "not finite",
+        ),
         (without("begins"), r"other arrays in words\.safetensors"),
         (lambda arrays: arrays.update(weight=arrays["weight"][:, :2]), r"other arrays in words\.safetensors"),
-        (lambda arrays: arrays.update(weight=arrays["weight"] + np.float32(np.nan)), "not finite|finite"),
+        (lambda arrays: arrays.update(weight=arrays["weight"] + np.float32(np.nan)), "not finite"),
         (
             lambda arrays: arrays.update(begins=arrays["begins"][:9], spelling=arrays["spelling"][:9]),
             r"more tokens than words\.safetensors has",
@@ -144,7 +156,7 @@ def test_damaged_arrays_are_told_in_one_sentence(folders: Path, change: Any, wor
         else:
             arrays = load_file(path)
             change(arrays)
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+            save_file({name: np.array(array, order="C") for name, array in arrays.items()}, path)
         with pytest.raises(UserError, match=f"expected .*{words}"):
             list(predict(folders / "chunking-onnx", ROWS))
     finally:
@@ -161,6 +173,7 @@ def test_damaged_arrays_are_told_in_one_sentence(folders: Path, change: Any, wor
         ({"reach": 10**9}, "must be small"),
         ({"reach": 0}, "a program that does not run"),
         ({"before": [10**6]}, "more tokens than"),
+        ({"unknown": 10**6}, "more tokens than"),
         ({"before": "x"}, "before expected a list"),
         ({"data": {}}, "data must have the keys"),
         ({"limits": {"rows": -1}}, "limits must be numbers of tokens"),
@@ -177,6 +190,28 @@ def test_damaged_descriptions_are_told_in_one_sentence(folders: Path, values: di
             list(predict(folders / "chunking-onnx", ROWS))
     finally:
         path.write_text(content, encoding="utf-8")
+
+
+def test_predictions_come_before_the_error_of_a_later_row(folders: Path) -> None:
+    def rows() -> Iterator[Row]:
+        yield from ROWS * 3
+        raise UserError("expected a row")
+
+    found = predict(folders / "chunking-onnx", rows())
+    assert [next(found).labels is not None for _ in range(3)] == [True] * 3
+    with pytest.raises(UserError, match="expected a row"):
+        next(found)
+
+
+@pytest.mark.parametrize("strip", ["(a+)+$", "(a|a)+b", "a?" * 11, "a{99999999999}", "(" * 101])
+def test_a_pattern_that_may_take_for_ever_is_refused(strip: str) -> None:
+    given: dict[str, Any] = {"labels": ["O"], "plain": False, "crf": False, "limits": {}, "before": [], "after": []}
+    given |= {"unknown": -1, "features": [], "reach": 0, "feature_reach": 0, "rows": 0}
+    data = dict.fromkeys(Tagger.reading)
+    for good in ("", "^en:", "^(en|de):", r"^\w+:"):
+        Answers(**given, data=data | {"strip": good})
+    with pytest.raises(UserError, match=r"data\.strip must be"):
+        Answers(**given, data=data | {"strip": strip})
 
 
 def test_what_has_no_program_is_told(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

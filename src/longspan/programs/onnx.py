@@ -135,6 +135,9 @@ def check_reading(folder: Path, run: Run, examples: Dataset, tolerance: float | 
 def _check_predictions(program: Program, run: Run, examples: Dataset, tolerance: float) -> None:
     names = [column.name for column in run.task.inputs(run.recipe.data)]
     rows = [Row({name: row.get(name) for name in names}, f"text {number}") for number, row in enumerate(examples, 1)]
+    # Its words once more, as a text that is to be split.
+    if rows and isinstance(words := rows[0].values[names[0]], list):
+        rows.append(Row({names[0]: " ".join(words)}, f"{rows[0].where} as raw text"))
     # Rounded to 4 digits, either of them.
     most = tolerance + 1e-4
     for row, wanted, given in zip(rows, run.task.predict(run, iter(rows)), program.predict(rows), strict=True):

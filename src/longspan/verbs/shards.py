@@ -31,6 +31,7 @@ from longspan.programs.predicting import Program, is_export
 from longspan.results import tables
 from longspan.results.outputs import append_line, new_file
 from longspan.results.predictions import ClassPrediction
+from longspan.tasks.base.answering import windows
 from longspan.verbs.predict import note_truncation, note_unsure
 from longspan.verbs.predictor import Predictor
 
@@ -239,7 +240,7 @@ def _windows(predictor: Predictor, rows: Iterator[Row]) -> Iterator[list[Row]]:
     if isinstance(predictor.loaded, Program):
         yield from ([row] for row in rows)
         return
-    from longspan.tasks.base.engine import PipelineTask, windows
+    from longspan.tasks.base.engine import PipelineTask
 
     task = predictor.loaded.task
     if not isinstance(task, PipelineTask):

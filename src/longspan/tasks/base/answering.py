@@ -13,6 +13,10 @@ from longspan.data.config import DataConfig
 from longspan.data.sources.formats.rows import Row
 from longspan.results import Prediction
 
+#: Size of a window: rows that are read, grouped by length and answered at a time.
+WINDOW_EXAMPLES = 512
+WINDOW_CHARACTERS = 1_000_000
+
 #: Function that runs a program: its inputs by name to its output, whose numbers are finite.
 Runner = Callable[[Mapping[str, np.ndarray]], np.ndarray]
 
@@ -65,3 +69,45 @@ class Answering(ABC):
         Raises:
             Damaged: The program's outputs are of another shape.
         """
+
+
+def characters(row: Row) -> int:
+    """Number of characters in a row's texts."""
+    return sum(len(value) for value in row.values.values() if isinstance(value, str | list))
+
+
+def windows(
+    rows: Iterable[Row],
+    size: Callable[[Row], int] = characters,
+    most: int | None = None,
+    alone: Callable[[Row], bool] = lambda row: False,
+) -> Iterator[list[Row]]:
+    """Rows in windows of limited size; what `rows` raises is raised after the window of what was read before.
+
+    Args:
+        rows: The rows.
+        size: Number of characters of a row, which are limited.
+        most: Number of rows in a window; by default `WINDOW_EXAMPLES`.
+        alone: Whether a row is a window of its own.
+    """
+    window: list[Row] = []
+    total, failure = 0, None
+    remaining = iter(rows)
+    while True:
+        try:
+            row = next(remaining, None)
+        except Exception as error:
+            row, failure = None, error
+        single = row is not None and alone(row)
+        if window and (row is None or single):
+            yield window
+            window, total = [], 0
+        if row is None:
+            break
+        window.append(row)
+        total += size(row)
+        if single or len(window) >= (most or WINDOW_EXAMPLES) or total >= WINDOW_CHARACTERS:
+            yield window
+            window, total = [], 0
+    if failure is not None:
+        raise failure

@@ -9,7 +9,7 @@ As in pipelines of transformers, a task writes how rows are read (`Pipeline.prep
 - outputs that are not finite are an error, never an answer.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,13 +29,10 @@ from longspan.errors import UserError
 from longspan.models.limits import check_length, too_long
 from longspan.results import Prediction
 from longspan.results.scores import S
+from longspan.tasks.base.answering import characters, windows
 from longspan.tasks.base.task import D, O, P, Prepared, Recipe, Run, Task
 from longspan.training.base import LongspanTrainer
 from longspan.training.lengths import scoring_batches
-
-#: Size of a window: rows that are read, grouped by length and answered at a time.
-WINDOW_EXAMPLES = 512
-WINDOW_CHARACTERS = 1_000_000
 
 #: What `preprocess` makes of a row, and the model's output for it.
 I = TypeVar("I")  # noqa: E741
@@ -73,7 +70,7 @@ class Pipeline(Generic[I, X, P]):
         data: The keys of its recipe's `[data]`.
     """
 
-    #: Rows that are read together at most; None for `WINDOW_EXAMPLES`.
+    #: Rows that are read together at most; None for as many as `windows` has.
     window: int | None = None
     #: An example, as messages call it, and what to do about one that is too long: see `check_length`.
     example: str = "an example"
@@ -213,48 +210,6 @@ def _predictions(pipeline: Pipeline[I, X, P], rows: Iterable[Row]) -> Iterator[P
             if one.removed:
                 answer = replace(answer, tokens_read=one.tokens, tokens_total=one.tokens + one.removed)
             yield replace(answer, unfamiliar=True) if pipeline.unfamiliar(one) else answer
-
-
-def characters(row: Row) -> int:
-    """Number of characters in a row's texts."""
-    return sum(len(value) for value in row.values.values() if isinstance(value, str | list))
-
-
-def windows(
-    rows: Iterable[Row],
-    size: Callable[[Row], int] = characters,
-    most: int | None = None,
-    alone: Callable[[Row], bool] = lambda row: False,
-) -> Iterator[list[Row]]:
-    """Rows in windows of limited size; what `rows` raises is raised after the window of what was read before.
-
-    Args:
-        rows: The rows.
-        size: Number of characters of a row, which are limited.
-        most: Number of rows in a window; by default `WINDOW_EXAMPLES`.
-        alone: Whether a row is a window of its own.
-    """
-    window: list[Row] = []
-    total, failure = 0, None
-    remaining = iter(rows)
-    while True:
-        try:
-            row = next(remaining, None)
-        except Exception as error:
-            row, failure = None, error
-        single = row is not None and alone(row)
-        if window and (row is None or single):
-            yield window
-            window, total = [], 0
-        if row is None:
-            break
-        window.append(row)
-        total += size(row)
-        if single or len(window) >= (most or WINDOW_EXAMPLES) or total >= WINDOW_CHARACTERS:
-            yield window
-            window, total = [], 0
-    if failure is not None:
-        raise failure
 
 
 def check_outputs(output: Any) -> None:

@@ -4,9 +4,10 @@ The program is the network alone. What it reads of words, and the best labels of
 as `LongspanForTokenClassification` does: features of words, log-marginals of the wide part, and Viterbi paths.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from longspan.data.text.words import WordEncoder
 from longspan.errors import UserError
 from longspan.ops.crf_numpy import best_path, log_marginals
 from longspan.ops.words import KNOWN, LETTERS, NOTHING, Numpy, code_points, feature_rows, spelling_rows, word_features
-from longspan.tasks.base.answering import Answering, Damaged, Runner
+from longspan.tasks.base.answering import Answering, Damaged, Runner, windows
 from longspan.tasks.token_classification.options import TokenData
 from longspan.tasks.token_classification.prediction import ANNOTATION_FORMATS, WordsPrediction, formats
 from longspan.tasks.token_classification.reading import RowWords, Split, WordReader, columns
@@ -28,6 +29,10 @@ from longspan.tasks.token_classification.reading import RowWords, Split, WordRea
 FILE = "words.safetensors"
 #: Rows and tokens that are read at once, and words whose features are looked up at once.
 _ROWS, _TOKENS, _WORDS = 64, 8192, 4096
+#: Kinds of the types of arrays that are not of floating-point numbers.
+_KINDS = {"begins": "b", "keys": "i", "spelling": "u", "lower": "i", "kinds": "u"}
+#: No number of an array is as large, so that no sum of them is infinite.
+_LARGEST = 1e9
 #: Least log-probability that the network reads, and the score of a B- within a word, as in the model.
 _LEAST, _NEVER = -8.0, -1e4
 
@@ -72,6 +77,11 @@ class Answers:
             raise UserError("limits must be numbers of tokens, got something else; restore them.")
         if self.data.keys() != {*Tagger.reading}:
             raise UserError(f"data must have the keys {', '.join(Tagger.reading)}, got others; restore them.")
+        if not _takes_bounded_time(str(self.data["strip"])):
+            raise UserError(
+                "data.strip must be of at most 100 characters, and have a single one of * and +, or at most ten of ? "
+                f"and |, got {str(self.data['strip'])[:100]!r}; use the run folder."
+            )
 
 
 class Tagger(Answering):
@@ -96,22 +106,12 @@ class Tagger(Answering):
         self._encoder = WordEncoder(tokenizer, None if answers.unknown < 0 else answers.unknown)
         try:
             arrays = load_file(folder / FILE)
-        except (OSError, SafetensorError, ValueError) as error:
+        # Types that NumPy does not have are missing keys.
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
             raise Damaged(f"no {FILE} that can be read") from error
-        tokens, labels = len(arrays.get("begins", ())), len(answers.labels)
-        shapes = {"begins": (tokens,), **_chain_shapes("", labels)}
-        if "keys" in arrays:
-            size = len(arrays["keys"])
-            shapes |= {"keys": (size,), "weight": (size, labels), "scales": (2,), "lower": (KNOWN,), "kinds": (KNOWN,)}
-            shapes |= _chain_shapes("wide_", labels)
-        if "keys" in arrays or answers.rows:
-            shapes["spelling"] = (tokens, LETTERS)
-        if {name: array.shape for name, array in arrays.items()} != shapes or 0 in next(iter(shapes.values())):
-            raise Damaged(f"other arrays in {FILE}")
-        if max([tokenizer.get_vocab_size(), *(one + 1 for one in (*answers.before, *answers.after))]) > tokens:
-            raise Damaged(f"more tokens than {FILE} has")
+        _check_arrays(arrays, answers, tokenizer)
         self._arrays, self._wide = arrays, "keys" in arrays
-        self._chain = tuple(arrays[name] for name in _chain_shapes("", labels))
+        self._chain = tuple(arrays[name] for name in _chain_shapes("", len(answers.labels)))
 
     def columns(self, data: TokenData) -> Sequence[Column]:
         return [column for column in columns(data, raw=True) if not column.target]
@@ -122,26 +122,24 @@ class Tagger(Answering):
         reader = WordReader((self._answers.before, self._answers.after), limit, features)
         words_of = RowWords(self._tokenizer)
         # The first row by itself, so that it is answered at once.
-        remaining = iter(rows)
-        some = list(islice(remaining, 1))
-        while some:
+        first = chain([True], repeat(False))
+        for some in windows(rows, most=_ROWS, alone=lambda row: next(first)):
             read: list[tuple[Row, Split | None, list[dict[str, Any]]]] = []
             for row in some:
                 words = None if row.problem else words_of(row)
-                windows = []
+                pieces = []
                 if words is not None:
                     facts = {"tokens": words.tokens, "sentences": words.sentences, "feature": row.values.get("feature")}
-                    windows = list(reader.token_windows(self._encoder, facts))
-                read.append((row, words, windows))
-            found = self._labels([window for *_, windows in read for window in windows], run)
-            for row, words, windows in read:
+                    pieces = list(reader.token_windows(self._encoder, facts))
+                read.append((row, words, pieces))
+            found = self._labels([window for *_, pieces in read for window in pieces], run)
+            for row, words, pieces in read:
                 if words is None:
                     yield WordsPrediction(row.where, row.problem or "no words")
                     continue
-                labels, scores = zip(*chain.from_iterable(islice(found, len(windows))), strict=True)
+                labels, scores = zip(*chain.from_iterable(islice(found, len(pieces))), strict=True)
                 given = row.values["tokens"]
                 yield WordsPrediction.of(row.where, given, words, list(labels), scores, self._answers.plain)
-            some = list(islice(remaining, _ROWS))
 
     def _labels(self, windows: Sequence[Mapping[str, Any]], run: Runner) -> Iterator[list[tuple[str, float]]]:
         """Yield the labels of the words that are labelled in each window, with their probabilities."""
@@ -206,6 +204,9 @@ class Tagger(Answering):
         tags, scores = self._continued(tags[word[kept]], scores[word[kept]], ~first[kept])
         powers = np.exp(scores - scores.max(1, keepdims=True))
         shares = powers[np.arange(len(tags)), tags] / powers.sum(1)
+        # Of numbers so large that their sums are not.
+        if not np.isfinite(shares).all():
+            raise Damaged("scores that are not finite")
         found = iter(zip([answers.labels[tag] for tag in tags], shares.tolist(), strict=True))
         for window in windows:
             yield list(islice(found, sum(window["kept"])))
@@ -258,6 +259,35 @@ class Tagger(Answering):
                 scores[:, other] = np.where(later, both, scores[:, other])
                 scores[:, own] = np.where(later, both + np.float32(_NEVER), scores[:, own])
         return np.where(later, np.array(inside)[tags], tags), scores
+
+
+def _check_arrays(arrays: Mapping[str, np.ndarray], answers: Answers, tokenizer: Any) -> None:
+    """Raise Damaged unless the arrays are those that the answers and the tokenizer need."""
+    labels, wide = len(answers.labels), "keys" in arrays
+    tokens, size = (arrays[name].shape[0] if name in arrays and arrays[name].ndim else 0 for name in ("begins", "keys"))
+    shapes = {"begins": (tokens,), **_chain_shapes("", labels)}
+    if wide:
+        shapes |= {"keys": (size,), "weight": (size, labels), "scales": (2,), "lower": (KNOWN,), "kinds": (KNOWN,)}
+        shapes |= _chain_shapes("wide_", labels)
+    if wide or answers.rows:
+        shapes["spelling"] = (tokens, LETTERS)
+    if {name: array.shape for name, array in arrays.items()} != shapes or not tokens or (wide and not size):
+        raise Damaged(f"other arrays in {FILE}")
+    if any(array.dtype.kind != _KINDS.get(name, "f") for name, array in arrays.items()):
+        raise Damaged(f"arrays of other types in {FILE}")
+    # Not of NaN either.
+    if not all((np.abs(array) < _LARGEST).all() for array in arrays.values() if array.dtype.kind == "f"):
+        raise Damaged(f"numbers in {FILE} that are not finite or too large")
+    if wide and (arrays["keys"][1:] < arrays["keys"][:-1]).any():
+        raise Damaged(f"keys in {FILE} that are not in order")
+    if max(*tokenizer.get_vocab().values(), answers.unknown, *answers.before, *answers.after, -1) >= tokens:
+        raise Damaged(f"more tokens than {FILE} has")
+
+
+def _takes_bounded_time(pattern: str) -> bool:
+    """Whether a regular expression of others is sure not to take exponential time for a long word."""
+    repeats, choices = (len(re.findall(marks, pattern)) for marks in ("[*+]", "[?|]"))
+    return len(pattern) <= 100 and "{" not in pattern and (repeats, choices) in {(1, 0), *((0, n) for n in range(11))}
 
 
 def _chain_shapes(prefix: str, labels: int) -> dict[str, tuple[int, ...]]:

@@ -14,7 +14,7 @@ from longspan import UserError, cli, tasks, train
 from longspan.data.batches.encoding import encoded
 from longspan.data.columns.files import File
 from longspan.data.sources.formats.rows import Row
-from longspan.tasks.base import engine
+from longspan.tasks.base import answering
 
 
 @pytest.fixture(scope="module")
@@ -213,10 +213,10 @@ def test_a_recording_that_has_changed_is_read_again(tmp_path: Path, monkeypatch:
 
 
 def test_large_recordings_are_read_one_by_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "WINDOW_CHARACTERS", 1)
+    monkeypatch.setattr(answering, "WINDOW_CHARACTERS", 1)
     column = File("recording", "recording_column")
     rows = [Row({"recording": str(folder / f"waves/{number}.csv")}, f"row {number}") for number in (0, 2, 998)]
-    found = list(engine.windows(rows, lambda row: column.size(row.values["recording"])))
+    found = list(answering.windows(rows, lambda row: column.size(row.values["recording"])))
     # The last one is not there, and weighs nothing.
     assert [len(window) for window in found] == [1, 1, 1]
     assert column.size(rows[0].values["recording"]) == (folder / "waves/0.csv").stat().st_size

@@ -23,7 +23,7 @@ from longspan.errors import UserError
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
 from longspan.results.predictions import NumberPrediction
-from longspan.tasks.base import engine
+from longspan.tasks.base import answering
 from longspan.tasks.base.classes import ClassPrediction, classification_scores
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.task import DocumentClassification
@@ -97,7 +97,7 @@ def test_broken_documents_keep_their_place(run):
 
 
 def test_reads_no_further_than_a_window(run, monkeypatch):
-    monkeypatch.setattr(engine, "WINDOW_EXAMPLES", 3)
+    monkeypatch.setattr(answering, "WINDOW_EXAMPLES", 3)
     read = []
 
     def source():
@@ -109,7 +109,7 @@ def test_reads_no_further_than_a_window(run, monkeypatch):
     next(answers)
     assert len(read) == 3
     assert len(list(answers)) == 9
-    monkeypatch.setattr(engine, "WINDOW_CHARACTERS", 5)
+    monkeypatch.setattr(answering, "WINDOW_CHARACTERS", 5)
     read.clear()
     next(predict(run, source()))
     assert len(read) == 2
@@ -118,7 +118,7 @@ def test_reads_no_further_than_a_window(run, monkeypatch):
 def test_windows_change_nothing(run, monkeypatch):
     texts = rows(*[" ".join(["good"] * (n % 3) + ["bad"] * n) for n in range(1, 20)])
     whole = list(predict(run, texts))
-    monkeypatch.setattr(engine, "WINDOW_EXAMPLES", 4)
+    monkeypatch.setattr(answering, "WINDOW_EXAMPLES", 4)
     for one, other in zip(whole, predict(run, texts), strict=True):
         assert one.label == other.label
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)

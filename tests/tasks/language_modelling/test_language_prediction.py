@@ -13,7 +13,7 @@ from language_runs import make_run
 from longspan import cli, evaluate, predict
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
-from longspan.tasks.base import engine
+from longspan.tasks.base import answering
 from longspan.tasks.base.task import Run
 from longspan.tasks.language_modelling.task import LossPrediction
 from longspan.verbs.runs import load_run
@@ -107,8 +107,8 @@ def test_documents_that_learned_positions_do_not_reach_over(carry_states: bool, 
 @pytest.mark.parametrize(("count", "characters"), [(1, 10**6), (2, 10**6), (4, 10**6), (512, 8), (512, 40)])
 def test_windows_do_not_change_numbers(count: int, characters: int, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = list(predict(run, rows(*DOCUMENTS, "", *DOCUMENTS)))
-    monkeypatch.setattr(engine, "WINDOW_EXAMPLES", count)
-    monkeypatch.setattr(engine, "WINDOW_CHARACTERS", characters)
+    monkeypatch.setattr(answering, "WINDOW_EXAMPLES", count)
+    monkeypatch.setattr(answering, "WINDOW_CHARACTERS", characters)
     parts = list(predict(run, rows(*DOCUMENTS, "", *DOCUMENTS)))
     assert [(one.where, one.error) for one in parts] == [(one.where, one.error) for one in whole]
     for part, one in zip(parts, whole, strict=True):
@@ -119,7 +119,7 @@ def test_windows_do_not_change_numbers(count: int, characters: int, run: Run, mo
 
 
 def test_rows_are_read_as_they_are_needed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "WINDOW_EXAMPLES", 4)
+    monkeypatch.setattr(answering, "WINDOW_EXAMPLES", 4)
     read = 0
 
     def endless() -> Iterator[Row]:

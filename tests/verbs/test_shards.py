@@ -26,7 +26,7 @@ from longspan import Predictor, cli
 from longspan.data.graphs.graph import Features, Graph
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
-from longspan.tasks.base import engine
+from longspan.tasks.base import answering
 from longspan.verbs import shards
 from longspan.verbs.shards import MANIFEST, predict_shards, read_shards, shard_name, write_shard
 
@@ -59,7 +59,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small shards, written by this process."""
     monkeypatch.setattr(shards, "by_processes", write_here)
     monkeypatch.setattr(shards, "_ROWS", 20)
-    monkeypatch.setattr(engine, "WINDOW_EXAMPLES", 8)
+    monkeypatch.setattr(answering, "WINDOW_EXAMPLES", 8)
 
 
 def in_one_process(run: Path, source: Path, folder: Path) -> pa.Table:

@@ -39,6 +39,8 @@ def serving(folder: Path, **options: Any) -> Iterator[str]:
     run = load_run(write_run(folder / "mine", [EVIL, "yes"], "good", "yes", "good bad film"))
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
+        # Connections wait until the server is there.
+        bound.listen()
         server = uvicorn.Server(uvicorn.Config(app_of(run, **options), log_level="warning", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()

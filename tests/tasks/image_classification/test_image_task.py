@@ -29,7 +29,7 @@ from longspan.recipes import TRAINING_DEFAULTS
 from longspan.recipes import load as load_recipe
 from longspan.report.explanation import signed
 from longspan.testing import check_task
-from longspan.verbs import fitting
+from longspan.verbs import jobs
 
 SMALL = ["model.dim=16", "model.heads=2", "model.depth=1", "data.patch_size=2", "model.stem=0"]
 AUGMENTED = ["data.flip=true", "data.shift=1", "data.crop=0.8", "data.mixup=0.2"]
@@ -193,7 +193,7 @@ def test_baselines_tell_shapes_apart(name: str, tmp_path: Path) -> None:
 def test_a_comparison_trains_the_network_as_long_as_the_recipe(
     shapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "run_module", lambda *arguments: "not fitted here")
+    monkeypatch.setattr(jobs, "run_module", lambda *arguments: "not fitted here")
     given = [f"data.path={shapes}", "training.num_train_epochs=5", "training.max_minutes=7"]
     with pytest.raises(UserError, match="not fitted here"):
         compare("images", overrides=given, baselines=["cnn", "pixels"], run=tmp_path)

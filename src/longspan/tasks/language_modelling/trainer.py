@@ -276,7 +276,10 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
 
     def _share(self, checkpoint: Path, saved_by: int) -> dict[str, Tensor]:
         """Tensors of this process's rows, of states that another number of processes has saved."""
-        every = [_read_tensors(checkpoint / f"states-{rank}.safetensors")[1] for rank in range(saved_by)]
+        paths = [checkpoint / f"states-{rank}.safetensors" for rank in range(saved_by)]
+        if not paths or not all(path.exists() for path in paths):
+            raise UserError(f"they were saved by {saved_by} processes, whose files are not all there")
+        every = [_read_tensors(path)[1] for path in paths]
         first = self.args.process_index * self._train_batch_size
         own = slice(first, first + self._train_batch_size)
         # Rows follow each other from process to process; only the length is the same for all.

@@ -207,9 +207,8 @@ def test_another_set_of_shards_does_not_continue_a_run(tmp_path: Path) -> None:
     StreamBatches(Place(), 5, 0, 1, before).save(tmp_path)
     StreamBatches(Place(), 5, 0, 1, before).restore(tmp_path)
     write_lines(tmp_path / "b.jsonl", rows(20, 1))
-    for count, now in ((5, streamed(tmp_path).fingerprint()), (6, before)):
-        with pytest.raises(UserError, match="expected the shards that this run began with"):
-            StreamBatches(Place(), count, 0, 1, now).restore(tmp_path)
+    with pytest.raises(UserError, match="expected the shards that this run began with"):
+        StreamBatches(Place(), 5, 0, 1, streamed(tmp_path).fingerprint()).restore(tmp_path)
 
 
 class Place:

@@ -319,7 +319,7 @@ class Additive(Mixer):
         asked, query_state = prefix_softmax_mean(split, logits, mask, before, starts, rates)
         pooled, key_logits = self._pooled(asked, key)
         before = slices.state_before(state.key, lambda: slice_mean(key_logits, pooled, mask=mask, rates=rates), extend)
-        read = functools.partial(self._read, output)
+        read = functools.partial(self._with_global_queries, output)
         y, key_state = carried_through_blocks(read, 1, before, asked, query, key, value, mask, starts, rates)
         return y, AdditiveState(query_state, key_state)
 
@@ -343,7 +343,7 @@ class Additive(Mixer):
         global_key, key_state = pool(*self._pooled(global_query, key), state=state.key)
         return self._handed(output, global_key, query, value), AdditiveState(query_state, key_state)
 
-    def _read(
+    def _with_global_queries(
         self,
         output: Callable[[Tensor], Tensor],
         state: PrefixMean,

@@ -243,9 +243,9 @@ class Messages(Mixer):
 
 
 def _slice_slots(values: Tensor, passed: Tensor | None, gathering: Tensor, handing: Tensor) -> tuple[SliceMean, Tensor]:
-    """Return what a slice gathers, and the log-normaliser of what it hands out.
+    """Sum of a slice: slots gathered from values (b, t, d), and the log-normaliser (b, slots) of handing out.
 
-    `passed` (b, t, slots) are running totals of rates, which logits contain.
+    `passed` (b, t, slots) are running totals of rates, which the logits (b, t, slots) of both contain.
     """
     gathered, handed = slice_slots(values, gathering, passed), handing.logsumexp(1)
     if passed is not None:

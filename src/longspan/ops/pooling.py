@@ -170,7 +170,7 @@ def softmax_pool_state(
 
 
 def slice_slots(values: Tensor, logits: Tensor, passed: Tensor | None) -> SliceMean:
-    """Return what a slice gathers of values (b, t, d) in slots.
+    """Means of values (b, t, d) of a slice in slots, (b, slots, d), with their log-normalisers (b, slots).
 
     `passed` (b, t, slots) are running totals of rates, which `logits` (b, t, slots) contain.
     """

@@ -35,10 +35,7 @@ class Slices(ABC):
 
     @abstractmethod
     def gather(self, part: Part) -> list[Part]:
-        """Return what every slice gave, in order: tensors in tuples, of the same shapes in all slices.
-
-        Differentiable.
-        """
+        """Parts of all slices, in order: tensors in tuples, of the same shapes (b, ...) in all. Differentiable."""
 
     @abstractmethod
     def halo(self, x: Tensor, left: int, right: int) -> Tensor:
@@ -112,7 +109,7 @@ def state_before(
 
 
 def state_of_all(part: Part, merge: Callable[[Part, Part], Part]) -> Part:
-    """Return what all slices together sum up to, given what this one does."""
+    """Sum of all slices, (b, ...) tensors as in `part`, given that of this slice; `merge` adds two of them."""
     slices = current()
     if slices is None:
         return part

@@ -104,7 +104,7 @@ class StreamBatches(Sampler[list[Any]]):
     def save(self, checkpoint: Path) -> None:
         """Write the place of this process into a checkpoint."""
         state = {"number": self.number, "world": self.world, "batches": self.batches.state()}
-        state |= {"data": self.data, "count": self.count}
+        state["data"] = self.data
         write_json(checkpoint / f"stream-{self.rank}.json", state)
 
     def restore(self, checkpoint: Path) -> None:
@@ -121,7 +121,7 @@ class StreamBatches(Sampler[list[Any]]):
                 f"{state.get('world', 'none')}; resume with as many processes as before, or start again with "
                 "--overwrite."
             )
-        if (state.get("data"), state.get("count")) != (self.data, self.count):
+        if state.get("data") != self.data:
             raise UserError(
                 "expected the shards that this run began with (data.streaming), got others: files were added, removed "
                 "or changed; restore them, or start again with --overwrite."

@@ -179,12 +179,16 @@ class Manifest:
         try:
             text = self._path.read_text(encoding="utf-8")
             lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-            assert not lines or isinstance(lines[0]["from"], dict)
-            for line in lines[1:]:
-                assert "complete" in line or (all(isinstance(line[name], int) for name in _NUMBERS) and line["input"])
+            shards = [line for line in lines[1:] if "complete" not in line]
+            if lines and not isinstance(lines[0]["from"], dict):
+                raise ValueError("no origin")
+            if not all(isinstance(line[name], int) for line in shards for name in _NUMBERS):
+                raise ValueError("no number")
+            if not all(line["input"] for line in shards):
+                raise ValueError("no digest")
         except FileNotFoundError:
             return []
-        except (ValueError, LookupError, TypeError, AssertionError):
+        except (ValueError, LookupError, TypeError):
             raise UserError(
                 f"expected a list of shards in {str(self._path)!r}, got a damaged file; name another folder."
             ) from None
@@ -238,7 +242,7 @@ def _changed(place: str) -> UserError:
 def _windows(predictor: Predictor, rows: Iterator[Row]) -> Iterator[list[Row]]:
     """Rows that the model reads together, so that shards end where one process would compute anew."""
     if isinstance(predictor.loaded, Program):
-        yield from ([row] for row in rows)
+        yield from windows(rows, most=predictor.loaded.answering.together)
         return
     from longspan.tasks.base.engine import PipelineTask
 

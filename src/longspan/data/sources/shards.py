@@ -105,7 +105,7 @@ class Streamed:
         return hashlib.sha256(json_text(known).encode("utf-8", "backslashreplace")).hexdigest()
 
     def details(self) -> dict[str, Any]:
-        """What results say of them."""
+        """Numbers of shards, of their rows and of those in the sample, for the results."""
         return {"streaming": {"shards": len(self.shards), "rows": self.rows, "sampled": self.sampled}}
 
 

@@ -43,6 +43,7 @@ class Answering(ABC):
         labels: Names of the classes whose probabilities they have, in order.
         formats: See `Task.formats`.
         annotation_formats: See `Task.annotation_formats`.
+        together: Number of rows that are computed together; their windows are `windows(rows, most=together)`.
         false_alarms: Share of validation texts that are unfamiliar.
     """
 
@@ -53,6 +54,7 @@ class Answering(ABC):
     annotation_formats: ClassVar[Mapping[str, bool]] = MappingProxyType({})
     prediction: type[Prediction]
     labels: Sequence[str] = ()
+    together: ClassVar[int] = 1
     false_alarms = 0.0
 
     @abstractmethod

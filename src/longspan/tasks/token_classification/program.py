@@ -7,7 +7,7 @@ as `LongspanForTokenClassification` does: features of words, log-marginals of th
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from longspan.tasks.token_classification.prediction import ANNOTATION_FORMATS, W
 from longspan.tasks.token_classification.reading import RowWords, Split, WordReader, columns
 
 FILE = "words.safetensors"
-#: Rows and tokens that are read at once, and words whose features are looked up at once.
-_ROWS, _TOKENS, _WORDS = 64, 8192, 4096
+#: Tokens that are read at once, and words whose features are looked up at once.
+_TOKENS, _WORDS = 8192, 4096
 #: Kinds of the types of arrays that are not of floating-point numbers.
 _KINDS = {"begins": "b", "keys": "i", "spelling": "u", "lower": "i", "kinds": "u"}
 #: No number of an array is as large, so that no sum of them is infinite.
@@ -98,6 +98,7 @@ class Tagger(Answering):
         *("delimiter", "quoting", "header", "max_length", "classes", "files_per_class"),
     )
     prediction = WordsPrediction
+    together = 64
     formats = formats()
     annotation_formats = ANNOTATION_FORMATS
 
@@ -121,9 +122,7 @@ class Tagger(Answering):
         features = {value: number for number, value in enumerate(self._answers.features, 1)}
         reader = WordReader((self._answers.before, self._answers.after), limit, features)
         words_of = RowWords(self._tokenizer)
-        # The first row by itself, so that it is answered at once.
-        first = chain([True], repeat(False))
-        for some in windows(rows, most=_ROWS, alone=lambda row: next(first)):
+        for some in windows(rows, most=self.together):
             read: list[tuple[Row, Split | None, list[dict[str, Any]]]] = []
             for row in some:
                 words = None if row.problem else words_of(row)

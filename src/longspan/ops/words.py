@@ -39,8 +39,15 @@ _BEYOND = 1
 class Numpy:
     """Functions of NumPy under the names that this module uses."""
 
-    where = staticmethod(np.where)
-    concat = staticmethod(np.concatenate)
+    @staticmethod
+    def where(condition: Any, one: Any, other: Any) -> np.ndarray:
+        """Values of `one` where the condition is true, and of `other` elsewhere."""
+        return np.where(condition, one, other)
+
+    @staticmethod
+    def concat(parts: Sequence[np.ndarray]) -> np.ndarray:
+        """Parts one after the other."""
+        return np.concatenate(parts)
 
     @staticmethod
     def stack(columns: Sequence[np.ndarray]) -> np.ndarray:

@@ -97,6 +97,17 @@ def test_of_equal_scores_the_lower_loss_is_better() -> None:
     assert not improves({"eval_loss": 0.5}, {"eval_loss": 0.5}, "loss", False)
 
 
+def test_of_equal_mixtures_the_network_with_the_lower_loss_is_better() -> None:
+    """Counts alone have all rows right from the first epoch on, so that the mixture says nothing of the network."""
+    first = {"eval_accuracy": 1.0, "eval_loss": 0.01, "eval_loss_as_trained": 2.0}
+    later = {"eval_accuracy": 1.0, "eval_loss": 0.02, "eval_loss_as_trained": 0.1}
+    assert improves(later, first, "accuracy", True)
+    assert not improves(first, later, "accuracy", True)
+    assert not improves({**later, "eval_accuracy": 0.9}, first, "accuracy", True)
+    # A run that an earlier version began did not log the network's loss.
+    assert improves(later, {"eval_accuracy": 1.0, "eval_loss": 0.01}, "accuracy", True)
+
+
 def test_of_equal_scores_without_a_loss_the_later_is_better() -> None:
     assert improves({"eval_f1": 1.0}, {"eval_f1": 1.0}, "f1", True)
     assert not improves({"eval_f1": 0.9}, {"eval_f1": 1.0}, "f1", True)
@@ -109,14 +120,20 @@ def test_many_validation_rows_need_no_remark(animals: Path, tmp_path: Path, monk
     assert report.selection(found) == ""
 
 
+@pytest.mark.parametrize("wide", [False, True])
 def test_a_saturated_score_selects_the_epoch_with_the_lowest_loss(
-    animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wide: bool, animals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The loss falls in each epoch, so that each has a star and the last is kept, resumed or not."""
+    """The loss falls in each epoch, so that each has a star and the last is kept, resumed or not.
+
+    Where there are counts, it is that of the network alone.
+    """
     monkeypatch.setattr(f"{__name__}.ACCURACIES", [1.0] * 9)
-    mine = recipe(animals, "training.num_train_epochs=4", "training.learning_rate=1e-3")
+    settings = ["training.num_train_epochs=4", "training.learning_rate=1e-3", f"model.wide={str(wide).lower()}"]
+    mine = recipe(animals, *settings)
     whole = train(mine, run=tmp_path / "whole")
-    losses = [row["validation_loss"] for row in whole.history if "validation_loss" in row]
+    name = "validation_loss_as_trained" if wide else "validation_loss"
+    losses = [row[name] for row in whole.history if name in row]
     assert losses == sorted(losses, reverse=True)
     assert (whole.kept_epoch, whole.stopped) == (4, None)
     rows = [line for line in capsys.readouterr().err.splitlines() if "1.0000" in line]
@@ -129,7 +146,9 @@ def test_a_saturated_score_selects_the_epoch_with_the_lowest_loss(
     assert (found["score"], found["epochs"], found["close"]) == ("accuracy", 4, 4)
     sentence = f"The model was chosen on {n} validation rows: accuracy has a standard error of"
     assert sentence in report.selection(whole)
-    assert "and 4 of 4 validations are within it of the best." in report.training_summary(whole, "")
+    shown = report.training_summary(whole, "")
+    assert "and 4 of 4 validations are within it of the best." in shown
+    assert ("Of equal ones, the network with the lowest loss alone was kept." in shown) is wide
     assert sentence in (tmp_path / "whole/report.html").read_text()
     interrupted(mine, tmp_path / "run", 7)
     train(mine, run=tmp_path / "run", resume=True, progress=False)

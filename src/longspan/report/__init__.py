@@ -143,10 +143,11 @@ def selection(result: TrainingResult) -> str:
     if not found:
         return ""
     word = next(iter(result.scores.values())).shown()[found["score"]]
+    parts = any("validation_loss_as_trained" in row for row in result.history)
     return (
         f"The model was chosen on {count(found['rows'])} validation rows: {word} has a standard error of "
         f"{number(found['standard_error'])}, and {found['close']} of {found['epochs']} validations are within it of "
-        "the best."
+        f"the best.{' Of equal ones, the network with the lowest loss alone was kept.' if parts else ''}"
     )
 
 

@@ -534,7 +534,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         if self.args.eval_strategy != "no":
             before = self.kept_step()
             self.scored[step] = self.score(self.eval_dataset)
-            numbers = {f"eval_{name}": value for name, value in self.scored[step].numbers().items()}
+            numbers = self.scored[step].numbers() | self.losses_as_trained()
+            numbers = {f"eval_{name}": value for name, value in numbers.items()}
             value = numbers[f"eval_{metric.removeprefix('eval_')}"]
             better = improves(numbers, best_scores(self.state), *self._selection())
             if not better:

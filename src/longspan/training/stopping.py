@@ -9,13 +9,15 @@ from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, Tr
 from longspan.errors import UserError
 
 LOSS = "eval_loss"
+LOSS_AS_TRAINED = "eval_loss_as_trained"
 
 
 def improves(scores: Mapping[str, Any], best: Mapping[str, Any] | None, metric: str, higher_is_better: bool) -> bool:
     """Whether the validation scores of an epoch are better than the best so far.
 
-    Of equal values of `metric`, which few rows often give, the lower validation loss is better. Among scores without a
-    loss it is the later epoch, which has a lower learning rate under most schedules.
+    Of equal values of `metric`, which few rows often give, the lower validation loss is better: that of the network
+    alone where counts are added to it, as these may have all rows right before the network has learned anything. Among
+    scores without a loss it is the later epoch, which has a lower learning rate under most schedules.
 
     Args:
         scores: Scores by names such as "eval_accuracy".
@@ -29,7 +31,8 @@ def improves(scores: Mapping[str, Any], best: Mapping[str, Any] | None, metric: 
         return False
     if record is None or value != record:
         return record is None or (value > record) == higher_is_better
-    return LOSS not in scores or bool(scores[LOSS] < (best or {}).get(LOSS, math.inf))
+    loss = LOSS_AS_TRAINED if LOSS_AS_TRAINED in scores else LOSS
+    return loss not in scores or bool(scores[loss] < (best or {}).get(loss, math.inf))
 
 
 def best_scores(state: TrainerState) -> dict[str, Any] | None:

@@ -20,21 +20,21 @@ def frames(length: int) -> torch.Tensor:
     return torch.randn(1, length, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(length))
 
 
-STEMS = pytest.mark.parametrize("stem", [0, 2])
+STEMS = pytest.mark.parametrize("stem", [{"stem": 0}, {"stem": 2}, {"stem": 2, "stem_norm": "batch"}], ids=str)
 
 
 @STEMS
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_there_is_a_position_for_each_stride(stride: int, stem: int) -> None:
-    made = model(stride=stride, stem=stem)
+def test_there_is_a_position_for_each_stride(stride: int, stem: dict[str, object]) -> None:
+    made = model(stride=stride, **stem)
     for length in (1, 5, 6, 7):
         assert made(input_features=frames(length)).logits.shape == (1, -(-length // stride), 3)
 
 
 @STEMS
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_padding_changes_nothing(side: str, stem: int) -> None:
-    made, x = model(stride=3, stem=stem), frames(11)
+def test_padding_changes_nothing(side: str, stem: dict[str, object]) -> None:
+    made, x = model(stride=3, **stem), frames(11)
     edge = torch.full((1, 5, 4), torch.nan, dtype=torch.float64)
     padded = torch.cat((edge, x) if side == "left" else (x, edge), 1)
     mask = (~padded.isnan().any(-1)).long()
@@ -43,8 +43,8 @@ def test_padding_changes_nothing(side: str, stem: int) -> None:
 
 
 @STEMS
-def test_a_row_without_frames_is_nothing_to_the_others(stem: int) -> None:
-    made, x = model(stem=stem), frames(6)
+def test_a_row_without_frames_is_nothing_to_the_others(stem: dict[str, object]) -> None:
+    made, x = model(**stem), frames(6)
     both = made(input_features=x.repeat(2, 1, 1), attention_mask=torch.tensor([[1] * 6, [0] * 6])).logits
     assert both.isfinite().all()
     torch.testing.assert_close(both[:1], made(input_features=x).logits)
@@ -67,9 +67,26 @@ def test_bands_are_convolved_as_by_the_equations() -> None:
     torch.testing.assert_close(made({"input_features": x})[0], expected)
 
 
+def test_a_batch_norm_of_the_stem_reads_real_frames_alone() -> None:
+    """Statistics of a training batch are those of its rows, whatever stands at padding; of no row, none."""
+    made = model(stem=2, stem_norm="batch", stride=1, convolutions=1).longspan.embeddings.train()
+    norm, x, y = made.norms[0], frames(6), frames(4)
+    padded = torch.cat((y, torch.full((1, 2, 4), torch.nan, dtype=torch.float64)), 1)
+    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
+    made({"input_features": torch.cat((x, padded))}, mask=mask)
+    convolved = [made.convolutions[0](torch.nn.functional.pad(each[:, None], (0, 0, 1, 1))) for each in (x, y)]
+    values = torch.cat([each.permute(1, 0, 2, 3).flatten(1) for each in convolved], 1)
+    torch.testing.assert_close(norm.running_mean, norm.momentum * values.mean(1))
+    torch.testing.assert_close(norm.running_var, 1 - norm.momentum + norm.momentum * values.var(1))
+    before = norm.running_mean.clone()
+    found = made({"input_features": x}, mask=torch.zeros(1, 6, dtype=torch.bool))
+    assert not found.any()
+    assert torch.equal(norm.running_mean, before)
+
+
 @STEMS
-def test_a_causal_model_does_not_see_later_frames(stem: int) -> None:
-    made, x = model(stride=2, causal=True, stem=stem), frames(12)
+def test_a_causal_model_does_not_see_later_frames(stem: dict[str, object]) -> None:
+    made, x = model(stride=2, causal=True, **stem), frames(12)
     changed = torch.cat([x[:, :7], frames(5)], 1)
     one, other = (made(input_features=each).logits for each in (x, changed))
     # Position 3 begins with frame 6.

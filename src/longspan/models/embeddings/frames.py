@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.models.embeddings.base import Embeddings
+from longspan.models.embeddings.patches import batch_normed
 from longspan.models.settings import EmbeddingSettings, from_data
 from longspan.ops.dropout import Dropout
 from longspan.ops.packing import zero_padding
@@ -34,6 +35,12 @@ class FrameSettings(EmbeddingSettings):
         "the number of bands and doubles the channels. A voice that is a little higher then looks alike, some bands "
         "further up. It suits mel bands, not samples.",
         Range(0, 4096),
+    )
+    stem_norm: str = option(
+        "layer",
+        'norm of the stem: "layer" over the channels and bands of a position; or "batch" over the positions and bands '
+        "of a training batch, for each channel. Silence then stays quiet, which a layer norm makes as loud as speech.",
+        ("layer", "batch"),
     )
     channels: int = from_data(1, "numbers in a frame", Range(1))
 
@@ -122,7 +129,8 @@ class TimeFrames(Frames):
 class BandFrames(Frames):
     """Frames after convolutions over time and three neighbouring bands, as images, and a linear map.
 
-    Each halves the bands, and is followed by a norm over the channels and bands of a position, and GELU.
+    Each halves the bands, and is followed by a norm and GELU. Batch norms read the positions that are there; in training
+    of several processes, each has its own batch.
     """
 
     def __init__(self, settings: FrameSettings, dim: int, causal: bool, dropout: float) -> None:
@@ -133,17 +141,21 @@ class BandFrames(Frames):
             stride = (1 if place else self.stride, 2)
             self.convolutions.append(nn.Conv2d(before, width, (self.kernel, 3), stride, padding=(0, 1)))
             bands = -(-bands // 2)
-            self.norms.append(nn.LayerNorm((width, bands)))
+            self.norms.append(nn.BatchNorm2d(width) if settings.stem_norm == "batch" else nn.LayerNorm((width, bands)))
             before, width = width, 2 * width
         self.project = nn.Linear(before * bands, dim)
         self.dropout = Dropout(dropout)
 
     def convolved(self, x: Float[Tensor, "b t c"], mask: Bool[Tensor, "b p"] | None) -> Float[Tensor, "b p d"]:
-        x = x.unsqueeze(1)
+        x, real = x.unsqueeze(1), None if mask is None else mask[:, None, :, None]
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = convolution(nn.functional.pad(x, (0, 0, *self.padding)))
-            x = nn.functional.gelu(norm(x.transpose(1, 2)))
-            x = (x if mask is None else x.masked_fill(~mask[:, :, None, None], 0)).transpose(1, 2)
+            if isinstance(norm, nn.BatchNorm2d):
+                x = batch_normed(norm, x, None if real is None else real.expand(-1, -1, -1, x.shape[3]))
+            else:
+                x = norm(x.transpose(1, 2)).transpose(1, 2)
+            x = nn.functional.gelu(x)
+            x = x if real is None else x.masked_fill(~real, 0)
         return self.project(self.dropout(x.transpose(1, 2).flatten(2)))
 
 

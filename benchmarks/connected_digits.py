@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--each", type=int, default=4, help="test recordings of each length")
     parser.add_argument("--unseen", action="store_true", help="test a speaker who is not in training")
     parser.add_argument("--train-minutes", type=float, default=60, help="minutes of all training recordings")
+    parser.add_argument("--only-data", action="store_true", help="write recordings and tables, and train nothing")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="further settings of the recipe `frames`")
     given = parser.parse_intermixed_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -96,6 +97,8 @@ def main() -> None:
         "validation": write(given.folder, "validation", validation, given.lengths[:-1], "validation"),
         "test": write(given.folder, "test", test, given.lengths * given.each, "test"),
     }
+    if given.only_data:
+        return
     keys = [f"data.{split}={table}" for split, table in tables.items()]
     keys += ["data.speed=0.25", "data.warp=0.2", "data.noise=0.1", *given.overrides]
     start = time.process_time()

@@ -24,6 +24,7 @@ TABLES = """
 python benchmarks/passages_and_stars.py DATA/books/train DATA/aclImdb DATA/tables
 python benchmarks/spoken_digits.py DATA/fsdd/recordings DATA/tables
 python benchmarks/digit_pictures.py DATA/tables/digits --count 2000
+python benchmarks/connected_digits.py DATA/fsdd/recordings DATA/tables/joined --only-data
 """
 
 
@@ -76,12 +77,20 @@ ROWS = {
         "{}/multi30k/val.de.gz data.test={}/multi30k/test_2016_flickr.en.gz,{}/multi30k/test_2016_flickr.de.gz",
         "memory,dictionary,copy",
     ),
+    "summaries of meetings": Row(
+        "summarisation", "data.path={}/qmsum data.select_words=400", "constant,lead,textrank,bm25,memory"
+    ),
     "evidence in meetings": Row("evidence", "data.path={}/qmsum", "bm25,bm25_smoothed,tfidf"),
     "clicks on news": Row("news", "data.path={}/dkn_bing_news", "popular,recent,tfidf,counts"),
     "spoken digits, two speakers": Row("audio", _splits("two", "csv"), "cepstra,mfcc,cnn"),
     "spoken digits, unseen george": Row("audio", _splits("without_george", "csv"), "cepstra,mfcc,cnn"),
     "spoken digits, george to jackson": Row("audio", _splits("george_to_jackson", "csv"), "cepstra,mfcc,cnn"),
     "spoken digits, jackson to george": Row("audio", _splits("jackson_to_george", "csv"), "cepstra,mfcc,cnn"),
+    "frames of connected digits": Row(
+        "frames",
+        " ".join(f"data.{split}={{}}/tables/joined/{split}.jsonl" for split in ("train", "validation", "test")),
+        "mfcc",
+    ),
     "citations, Cora": Row("nodes", "data.path={}/planetoid/cora.npz", "logistic,sgc,label_propagation,linear"),
     "citations, Citeseer": Row("nodes", "data.path={}/planetoid/citeseer.npz", "logistic,sgc,label_propagation,linear"),
     "excerpts of 20 books, 800": Row(

@@ -12,7 +12,7 @@ from longspan.machine.printing import markdown_cell, printable
 from longspan.mixers import Description
 from longspan.report.wrapping import WIDTH, fitted
 from longspan.results import Spread, TrainingResult
-from longspan.results.parts import COUNTS, Parts, describe_parts
+from longspan.results.parts import COUNTS, NAMES, Parts, describe_parts
 from longspan.results.scores import Scores
 
 SPLITS = ("validation", "test")
@@ -105,7 +105,7 @@ def training_summary(
     ended = [f"training {told}"] if (told := stopped(result)) else []
     given = shlex.join([result.folder, "FILE" if example is None else example, *flags])
     following = f"next:\n  longspan evaluate {shlex.join([result.folder, *flags])}\n  longspan predict {given}"
-    notes = [sentence for sentence in (parts_sentence(result), selection(result)) if sentence]
+    notes = [sentence for sentence in (parts_table(result), parts_sentence(result), selection(result)) if sentence]
     parts = [data_table, scores_table(result.scores), *ended, *notes, cost, f"run folder: {result.folder}", following]
     return "\n\n".join(parts)
 
@@ -123,18 +123,36 @@ def stopped(result: TrainingResult) -> str:
     return f"was interrupted after {place} and finished with its last checkpoint{kept}"
 
 
+def parts_table(result: TrainingResult) -> str:
+    """Table of the scores of counts, network and both on each split; "" for a model of one part."""
+    found = _parts(result)
+    rows = ([split, *(number(parts.values[name]) for name in NAMES)] for split, (parts, _) in found.items())
+    return table([next(iter(found.values()))[1], *NAMES], rows) if found else ""
+
+
 def parts_sentence(result: TrainingResult) -> str:
     """Compare counts and network of a model on the last split that was scored; "" for a model of one part."""
-    for name, split in (("test_parts", "test"), ("parts", "validation")):
-        if result.details.get(name):
-            found = Parts.from_dict(result.details[name])
-            word = result.scores[split].shown().get(found.score, found.score)
-            sentence = f"Parts on the {split} split: {describe_parts(found, word, number)}"
-            return f"{sentence} {_ALONE}" if found.equals_both(COUNTS) else sentence
+    for split, (found, word) in reversed(_parts(result).items()):
+        sentence = f"Parts on the {split} split: {describe_parts(found, word, number)}"
+        if not found.equals_both(COUNTS):
+            return sentence
+        command = ["longspan", "train", result.folder, "--run", f"{result.folder}-counts", *ALONE]
+        return f"{sentence} To keep it alone, with a network of next to no size: {shlex.join(command)}"
     return ""
 
 
-_ALONE = "To leave out the training of the network, set training.max_minutes=0 training.max_steps=1."
+def _parts(result: TrainingResult) -> dict[str, tuple[Parts, str]]:
+    """The scores of parts on each split, and the name of the score in tables."""
+    found = {}
+    for name, split in (("parts", "validation"), ("test_parts", "test")):
+        if result.details.get(name):
+            parts = Parts.from_dict(result.details[name])
+            found[split] = parts, result.scores[split].shown().get(parts.score, parts.score)
+    return found
+
+
+#: Settings with which a model is its count-based part.
+ALONE = ("model.dim=8", "model.heads=1", "model.depth=1", "training.max_minutes=0", "training.max_steps=1")
 
 
 def selection(result: TrainingResult) -> str:

@@ -208,6 +208,10 @@ def test_each_source_is_read_once(learned: TrainingResult) -> None:
     run.model.get_encoder().register_forward_pre_hook(count, with_kwargs=True)
     assert len(list(run.predict([source for source, _ in phrases(5, seed=3)], beams=3, best=2, alignments=True))) == 5
     assert read == 5
+    # For its loss and its translation, too.
+    scored = run.evaluate(split="validation").scores
+    assert read == 5 + scored.examples
+    assert scored.loss == pytest.approx(learned.scores["validation"].loss, rel=1e-5)
 
 
 @pytest.mark.slow

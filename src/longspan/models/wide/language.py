@@ -173,11 +173,16 @@ class Gate(nn.Module):
 
     def reset_parameters(self) -> None:
         """Forget everything: the network alone counts."""
-        for tensor in (self.mean, self.inner, self.inner_bias, self.outer, self.outer_bias):
+        self.keep_one(0)
+
+    def keep_one(self, part: int) -> None:
+        """Let the part of this number alone count."""
+        for tensor in (self.mean, self.inner, self.inner_bias, self.outer):
             nn.init.zeros_(tensor)
         nn.init.ones_(self.deviation)
+        nn.init.constant_(self.outer_bias, _NEVER)
         with torch.no_grad():
-            self.outer_bias[1:] = _NEVER
+            self.outer_bias[part] = 0
 
     def forward(self, evidence: Float[Tensor, "*n e"]) -> Float[Tensor, "*n k"]:
         return log_weights(evidence, [tensor.float() for tensor in self.buffers()])

@@ -34,8 +34,7 @@ def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows, ancho
 
     They have the lowest loss on the validation split. A penalty on what the others add pulls them towards the first
     part alone, so that confidence alone does not raise the scale of others. Where the sum would be worse than a part
-    alone on these rows, scales go towards that part until it is not: towards the first one in any case, towards others
-    if the difference is more than chance, as these rows have also chosen their epoch.
+    alone on these rows, scales go towards that part until it is not.
 
     Args:
         parts: `(n, k, c)` logits of each part, such as the wide and the deep one.
@@ -66,10 +65,8 @@ def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows, ancho
         optimizer.step(loss)
     # A part that speaks against itself has nothing to say.
     best = scales.detach().clamp_min(0)
-    for number, part in enumerate(alone):
-        better = found(part) - found(best)
-        enough = 0.0 if number == 0 and anchor is None else 2 * float(better.std(correction=0)) / len(better) ** 0.5
-        if float(better.mean()) > enough:
+    for part in alone:
+        if float((found(part) - found(best)).mean()) > 0:
             way = (best * (1 - step / _STEPS) + part * (step / _STEPS) for step in range(1, _STEPS + 1))
             best = next(scales for scales in way if float((found(part) - found(scales)).mean()) <= 0)
     return best.float()

@@ -33,7 +33,7 @@ from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, probabilities
 from longspan.tasks.evidence.tokens import Evidence as EvidenceColumn
 from longspan.tasks.evidence.tokens import collate, tokenise, tokenise_document, truth
-from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
+from longspan.tasks.evidence.trainer import EvidenceTrainer, combined, compare_recall, evidence_logits
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,8 @@ class EvidencePipeline(Pipeline[list[dict[str, Any]], list[np.ndarray], TextProc
     def forward(self, inputs: Sequence[ModelInput[list[dict[str, Any]]]]) -> Iterator[list[np.ndarray]]:
         for one in inputs:
             batches = [[number] for number in range(len(one.value))]
-            yield evidence_logits(self.model, one.value, batches, streams=self.processor.streams)
+            found = evidence_logits(self.model, one.value, batches, streams=self.processor.streams)
+            yield combined(self.model, found)
 
     def postprocess(
         self, row: Row, read: ModelInput[list[dict[str, Any]]], output: list[np.ndarray]
@@ -87,13 +88,17 @@ class EvidencePipeline(Pipeline[list[dict[str, Any]], list[np.ndarray], TextProc
     def score(
         self, examples: Dataset, encoded: Dataset, outputs: list[np.ndarray], folder: Path
     ) -> tuple[EvidenceScores, dict[str, Any]]:
-        gold = truth(encoded)
+        gold, parts = truth(encoded), dict[str, Any]()
+        if self.model.wide is not None:
+            parts = {"parts": compare_recall(self.model, outputs, gold).to_dict()}
+        outputs = combined(self.model, outputs)
         scores = evidence_scores(outputs, gold, self.model.config.head.thresholds[0])
         report.recall_curve(scores, folder / "recall.png")
         questions = [question for row in examples["questions"][:] for question in row]
         report.strips(outputs, gold, questions, scores.threshold, folder / "evidence.png")
         worst = report.mistakes(outputs, gold, examples)
-        return scores, {"documents": len(examples), "data_summary": describe(encoded, examples), "mistakes": worst}
+        summary = describe(encoded, examples)
+        return scores, {"documents": len(examples), "data_summary": summary, "mistakes": worst, **parts}
 
 
 class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextProcessor]):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from longspan.data.batches.streams import Stream
 from longspan.models.parts.losses import IGNORED
-from longspan.results.parts import Parts
+from longspan.results.parts import BOTH, NAMES, Parts
 from longspan.results.scores import check_finite
 from longspan.tasks.base.classes import balanced_scales
 from longspan.tasks.base.mixing import ratio_of_sums
@@ -68,10 +68,22 @@ class FrameTrainer(LengthTrainer[FrameScores]):
         logits = self.outputs(dataset, output_of(model))
         if model.wide is not None and validation:
             model.wide.scales.copy_(_scales(dataset, logits, stride))
-        both = combined(model, logits)
-        scored = list(recordings(dataset, log_probabilities(both), stride))
         penalties = PENALTIES if validation else [float(model.switch_penalty)]
-        penalty, scores = best_penalty(scored, self.names, stride, penalties)
+
+        def smoothed_best(found: Tensor) -> tuple[float, FrameScores]:
+            return best_penalty(
+                list(recordings(dataset, log_probabilities(found), stride)), self.names, stride, penalties
+            )
+
+        both = combined(model, logits)
+        penalty, scores = smoothed_best(both)
+        if model.wide is not None and validation:
+            # Smoothed labels may be worse than those of a part, although frames one by one are not.
+            found = compare_labels(dataset, logits, both, penalty, stride)
+            if (best := found.best()) != BOTH:
+                model.wide.scales.copy_(torch.eye(2)[NAMES.index(best)])
+                both = combined(model, logits)
+                penalty, scores = smoothed_best(both)
         model.switch_penalty.fill_(penalty)
         if model.wide is not None:
             self.remember_parts(dataset, functools.partial(compare_labels, dataset, logits, both, penalty, stride))

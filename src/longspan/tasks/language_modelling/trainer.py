@@ -22,7 +22,7 @@ from longspan.errors import UserError
 from longspan.models import MixerStates
 from longspan.models.states import CACHE
 from longspan.models.wide.language import Gate, Mixture, log_weights
-from longspan.results.parts import NETWORK
+from longspan.results.parts import BOTH, COUNTS, NETWORK
 from longspan.tasks.base.corpora import excerpt
 from longspan.tasks.language_modelling.excerpts import excerpt_scores
 from longspan.tasks.language_modelling.likelihood import losses_of, token_outputs
@@ -187,7 +187,14 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         if self._wide is None:
             return excerpt_scores(dataset, scored, self._outputs(dataset, losses_of, scored))
         losses = self._outputs(dataset, losses_of_parts, scored, LOSSES)
-        found = parts_of(np.split(losses, np.cumsum(scored)[:-1]))
+        documents = np.cumsum(scored)[:-1]
+        found = parts_of(np.split(losses, documents))
+        if validation and (best := found.best()) != BOTH:
+            # The gate was fitted to some of these tokens.
+            part = (NETWORK, COUNTS).index(best)
+            self._wide.gate.keep_one(part)
+            losses[:, 0] = losses[:, part + 1]
+            found = parts_of(np.split(losses, documents))
         if validation:
             self._loss_as_trained = found.values[NETWORK]
         self.remember_parts(dataset, lambda: found)

@@ -61,13 +61,20 @@ class ThresholdTrainer(WideTrainer[MultiLabelScores]):
     def points(logits: Tensor, labels: Tensor, config: LongspanConfig) -> Tensor:
         return ((logits > 0) == (labels > 0.5)).double().mean(1)
 
+    def scales(self, parts: Tensor, labels: Tensor) -> Tensor:
+        def micro_f1(scales: Tensor) -> float:
+            logits = (scales[:, None] * parts).sum(1)
+            right, decided = _f1_sums(logits, labels, best_thresholds(logits, labels)).sum(0).tolist()
+            return right / max(1, decided)
+
+        # Reported scores depend on thresholds, unlike points.
+        return max((super().scales(parts, labels), *torch.eye(2)), key=micro_f1)
+
     @staticmethod
     def compare(parts: Tensor, both: Tensor, labels: Tensor, config: LongspanConfig) -> Parts:
         alone = config.head.part_thresholds or [[0.5] * config.num_labels] * 2
-        truth, sums = labels > 0.5, []
-        for logits, least in zip((*parts.unbind(1), both), (*alone, thresholds(config)), strict=True):
-            given = probabilities(logits) >= torch.tensor(least, dtype=torch.float64)
-            sums.append(torch.stack([2 * (given & truth).sum(1), given.sum(1) + truth.sum(1)], 1))
+        pairs = zip((*parts.unbind(1), both), (*alone, thresholds(config)), strict=True)
+        sums = [_f1_sums(logits, labels, least) for logits, least in pairs]
         return ratio_of_sums(MultiLabelScores, "micro_f1", sums)
 
     def decide(self, parts: Tensor | None, logits: Tensor, labels: Tensor) -> None:
@@ -83,6 +90,12 @@ class ThresholdTrainer(WideTrainer[MultiLabelScores]):
         head.thresholds = [row["threshold"] for row in scores.per_label.values()]
         head.part_thresholds = self._part_thresholds.get(self.kept_step())
         return scores
+
+
+def _f1_sums(logits: Tensor, labels: Tensor, least: Sequence[float]) -> Tensor:
+    """Numerator and denominator of micro-F1 of each document, `(n, 2)`, with the thresholds `least`."""
+    truth, given = labels > 0.5, probabilities(logits) >= torch.tensor(least, dtype=torch.float64)
+    return torch.stack([2 * (given & truth).sum(1), given.sum(1) + truth.sum(1)], 1)
 
 
 class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):

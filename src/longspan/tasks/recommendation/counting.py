@@ -98,7 +98,7 @@ def best_scales(parts: np.ndarray, impressions: Impressions) -> Tensor:
     """Factors of the scores of counts and network, `(2,)` float32, at least 0.
 
     They have the lowest loss of clicks against what was shown with them, on the validation split. A penalty pulls them
-    towards the counts alone, which also count alone where they rank better than the sum does.
+    towards the counts alone. A part that ranks better than the sum does counts alone.
 
     Args:
         parts: `(n, 2)` scores of counts and network.
@@ -121,8 +121,8 @@ def best_scales(parts: np.ndarray, impressions: Impressions) -> Tensor:
     both = _fitted(torch.from_numpy(values), clicked[chosen], groups[chosen], alone, pull)[0]
     # A part that speaks against itself has nothing to say.
     scales = both.clamp_min(0)
-    counts, summed = (_aucs(parts @ each.numpy(), impressions).mean() for each in (alone, scales))
-    return (alone if counts > summed else scales).float()
+    every = [scales, alone, 1 - alone]
+    return max(every, key=lambda each: float(_aucs(parts @ each.numpy(), impressions).mean())).float()
 
 
 def aucs_of_parts(parts: np.ndarray, both: np.ndarray, impressions: Impressions) -> np.ndarray:

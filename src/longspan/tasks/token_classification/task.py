@@ -44,7 +44,8 @@ from longspan.tasks.token_classification.trainer import (
     READ,
     Sentence,
     TokenTrainer,
-    in_parts,
+    by_parts,
+    compared,
     labelled,
     parts_of,
     tags_of,
@@ -138,8 +139,8 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
         else:
             words = combining.word_scores(self.model, encoded, outputs)
             plain = self.config.head.label_scheme == "plain"
-            sentences, compared = in_parts(self.model, encoded, words, names, plain=plain)
-            details = {"parts": compared().to_dict()}
+            found = by_parts(self.model, encoded, words, names)
+            sentences, details = found[BOTH], {"parts": compared(found, plain=plain).to_dict()}
         scores = _score([each.gold for each in sentences], [each.given for each in sentences], self.config)
         from longspan.report.confusion import confusion
 

@@ -55,9 +55,16 @@ class TokenTrainer(LengthTrainer[TokenScores]):
         words = combining.word_scores(self.model, dataset, self.outputs(dataset, "parts"))
         if dataset is self.eval_dataset:
             self.model.wide.scales.copy_(combining.best_scales(self.model, words))
-        sentences, compare = in_parts(self.model, dataset, words, self.names, plain=self.plain)
-        self.remember_parts(dataset, compare)
-        return self.measured(sentences)
+        found = by_parts(self.model, dataset, words, self.names)
+        if dataset is self.eval_dataset:
+            score = "accuracy" if self.plain else "f1"
+            best = max(reversed(found), key=lambda name: getattr(self.measured(found[name]), score))
+            if best != BOTH:
+                # Likelihood is no guarantee.
+                self.model.wide.scales.copy_(torch.tensor(combining.ALONE[best]))
+                found[BOTH] = found[best]
+        self.remember_parts(dataset, functools.partial(compared, found, plain=self.plain))
+        return self.measured(found[BOTH])
 
     def measured(self, sentences: Sequence["Sentence"]) -> TokenScores:
         """Return the scores of labelled sentences."""
@@ -116,17 +123,21 @@ def parts_of(
     return ragged_outputs(model, rows, batches, lengths, name="parts", shape=shape, **options)
 
 
-def in_parts(
-    model: Any, examples: Dataset, words: combining.WordScores, names: Sequence[str], *, plain: bool
-) -> tuple[list["Sentence"], Callable[[], Parts]]:
-    """Return the sentences of examples with the labels that a model gives them, and what compares its parts."""
+def by_parts(
+    model: Any, examples: Dataset, words: combining.WordScores, names: Sequence[str]
+) -> dict[str, list["Sentence"]]:
+    """Return the sentences of examples with the labels that each part gives them, and both."""
     scales = {**combining.ALONE, BOTH: model.wide.scales.detach().float().cpu()}
-    found = {name: labelled(examples, combining.tags(model, words, each), names) for name, each in scales.items()}
+    return {name: labelled(examples, combining.tags(model, words, each), names) for name, each in scales.items()}
+
+
+def compared(found: Mapping[str, Sequence["Sentence"]], *, plain: bool) -> Parts:
+    """Compare the parts of a model by the labels that they give to sentences."""
     given: dict[str, Sequence[Sequence[str]]] = {
         name: [each.given for each in sentences] for name, sentences in found.items()
     }
     right = [(each.document, each.gold) for each in found[BOTH]]
-    return found[BOTH], functools.partial(combining.parts_of, right, given, plain=plain)
+    return combining.parts_of(right, given, plain=plain)
 
 
 @dataclass(frozen=True)

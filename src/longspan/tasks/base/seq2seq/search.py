@@ -25,6 +25,8 @@ from longspan.training.lengths import computed_together, scoring_batches
 
 #: A target has at most `RATIO` times the tokens of its source and `MORE`, unless it is said how many.
 RATIO, MORE = 2, 20
+#: Times the positions that the encoder reads at once are decoded at once.
+_TOGETHER = 16
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Search:
         most: Maximum number of tokens; None for one that depends on the source. At least `least`.
         once: Number of tokens in a row that occur only once in a target; 0 for no such limit.
         batch_size: Maximum number of beams, or of candidates, in a batch.
-        batch_tokens: Maximum number of positions of sources and targets in a batch; 0 for no limit.
+        batch_tokens: Maximum number of positions of sources that the encoder reads at once; 0 for no limit.
     """
 
     beams: int
@@ -86,11 +88,13 @@ class SearchResult(NamedTuple):
         targets: (n, `how.best`) lists of token ids, without start and end, best first.
         losses: (n, `how.best`, 2) float64, the nats of each, summed over its tokens, and their number, end included.
         links: For each target the numbers that `link` returned; empty without one.
+        references: (n, 2) float64, the nats of the references, and their number of tokens; 0 without references.
     """
 
     targets: list[list[list[int]]]
     losses: np.ndarray
     links: list[list[list[int]]]
+    references: np.ndarray
 
 
 Link = Callable[[int, Sequence[int], Tensor], Sequence[int]]
@@ -145,6 +149,15 @@ def search(
     return _search(model, sources, how, streams, None, progress, after_batch).targets
 
 
+def search_and_losses(
+    model: PreTrainedModel, examples: Dataset, how: Search, streams: Mapping[str, Stream], **options: Any
+) -> tuple[list[list[list[int]]], np.ndarray]:
+    """Return the targets of `search` and the `target_losses` of examples, whose sources are read once."""
+    labels = examples["labels"][:]
+    found = _search(model, examples["input_ids"][:], how, streams, None, **options, references=labels)
+    return found.targets, found.references
+
+
 def scored_search(
     model: PreTrainedModel,
     sources: Sequence[Sequence[int]],
@@ -165,6 +178,7 @@ def scored_search(
     return _search(model, sources, how, streams, _Forced(model, how.best, streams, link))
 
 
+@torch.no_grad()
 def _search(
     model: PreTrainedModel,
     sources: Sequence[Sequence[int]],
@@ -173,14 +187,14 @@ def _search(
     forced: "_Forced | None",
     progress: bool = False,
     after_batch: Callable[[], None] | None = None,
+    references: Sequence[Sequence[int]] | None = None,
 ) -> SearchResult:
     if not len(sources):
-        return SearchResult([], np.zeros((0, how.best, 2)), [])
+        return SearchResult([], np.zeros((0, how.best, 2)), [], np.zeros((0, 2)))
     lengths = [len(source) for source in sources]
     longest = how.longest(lengths, model)
-    size = max(1, how.batch_size // how.rows)
-    both = np.stack([np.asarray(lengths), longest], 1)
-    batches = scoring_batches(both, size, how.batch_tokens // how.rows)
+    # A source is read once, whatever its number of beams, and a step of the decoder takes one position of each.
+    batches = scoring_batches(lengths, max(1, how.batch_size // how.rows), _TOGETHER * how.batch_tokens)
 
     # One after the other, as a single long source would make a table of all of them large.
     ends = np.cumsum(np.repeat(longest + 1, how.best))
@@ -189,10 +203,16 @@ def _search(
     def compute() -> Tensor:
         # Ids plus one, and links plus one: 0 is nothing, so that processes can add up what they found. Then losses.
         found = torch.zeros(places if forced is None else 2 * (places + count), dtype=torch.float64)
+        right = torch.zeros(len(sources), 2, dtype=torch.float64)
         for batch in _shown(batches, progress, "Generating"):
             padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": streams["input_ids"]})
             given = {name: tensor.to(model.device) for name, tensor in padded.items()}
-            encoded = model.get_encoder()(**given)
+            encoded = _read(model, given, [lengths[row] for row in batch], how.batch_tokens)
+            if references is not None:
+                rows = [{"labels": references[row]} for row in batch]
+                labels = pad(rows, {"labels": streams["labels"]})["labels"].to(model.device)
+                outputs = model(**given, encoder_outputs=encoded, labels=labels, logits_to_keep=1)
+                right[torch.as_tensor(batch)] = _summed(outputs, labels)
             targets = _targets(model, [sources[row] for row in batch], given, encoded, longest[batch], how)
             numbers = [row * how.best + place for row in batch for place in range(how.best)]
             starts = [int(ends[number] - longest[number // how.best] - 1) for number in numbers]
@@ -205,10 +225,10 @@ def _search(
                     found[2 * (places + number) : 2 * (places + number + 1)] = nats
             if after_batch is not None:
                 after_batch()
-        return found
+        return torch.cat((found, right.flatten()))
 
-    whole = computed_together(model, compute).numpy()
-
+    whole, right = np.split(computed_together(model, compute).numpy(), [-2 * len(sources)])
+    right = right.reshape(-1, 2)
     tokens = np.split(whole[:places] > 0, ends[:-1])
 
     def in_lists(part: np.ndarray) -> list[list[list[int]]]:
@@ -217,9 +237,23 @@ def _search(
         return [rows[start : start + how.best] for start in range(0, count, how.best)]
 
     if forced is None:
-        return SearchResult(in_lists(whole), np.zeros((0, how.best, 2)), [])
+        return SearchResult(in_lists(whole), np.zeros((0, how.best, 2)), [], right)
     links = in_lists(whole[places : 2 * places]) if forced.link is not None else []
-    return SearchResult(in_lists(whole[:places]), whole[2 * places :].reshape(-1, how.best, 2), links)
+    return SearchResult(in_lists(whole[:places]), whole[2 * places :].reshape(-1, how.best, 2), links, right)
+
+
+def _read(model: PreTrainedModel, given: Mapping[str, Tensor], lengths: Sequence[int], tokens: int) -> BaseModelOutput:
+    """Outputs of the encoder for sources of these lengths, as many at once as have `tokens` positions."""
+    parts = scoring_batches(lengths, len(lengths), tokens)
+    if len(parts) == 1:
+        return BaseModelOutput(last_hidden_state=model.get_encoder()(**given)[0])
+    found: Tensor | None = None
+    for part in parts:
+        longest = max(lengths[row] for row in part)
+        read = model.get_encoder()(**{name: tensor[part, :longest] for name, tensor in given.items()})[0]
+        found = read.new_zeros(*given["input_ids"].shape, read.shape[2]) if found is None else found
+        found[part, :longest] = read
+    return BaseModelOutput(last_hidden_state=found)
 
 
 def _targets(

@@ -26,7 +26,7 @@ from longspan.models.limits import check_length, limits
 from longspan.report import count, table
 from longspan.results.scores import S
 from longspan.tasks.base.engine import I, Pipeline, PipelineTask
-from longspan.tasks.base.seq2seq.search import Search, pair_lengths, scored_search, search, target_losses
+from longspan.tasks.base.seq2seq.search import Search, pair_lengths, scored_search, search_and_losses
 from longspan.tasks.base.seq2seq.trainer import DrawnPairs
 from longspan.tasks.base.seq2seq.word_alignment import WordAligner
 from longspan.tasks.base.task import Counted, D, O, Prepared, Recipe, Run
@@ -119,10 +119,8 @@ class TargetPipeline(Pipeline[I, list[dict[str, Any]], R], Generic[I, R]):
         """Texts that the model writes for examples, and the losses of their references."""
         how, streams = self.how, self.processor.streams
         batches = scoring_batches(pair_lengths(encoded), how.batch_size, how.batch_tokens)
-        read = encoded.select_columns([*streams]).with_format("numpy")
-        losses = target_losses(self.model, read, batches, streams, progress=True)
         with torch.inference_mode():
-            found = search(self.model, encoded["input_ids"][:], how, streams, progress=True)
+            found, losses = search_and_losses(self.model, encoded, how, streams, progress=True)
         longest = how.longest(encoded["length"][:], self.model).tolist()
         cut = sum(len(best[0]) >= most for best, most in zip(found, longest, strict=True))
         texts = self.processor.texts([best[0] for best in found])

@@ -13,7 +13,7 @@ from longspan.data.text.bpe_dropout import BpeDropout
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import special_tokens
 from longspan.results.scores import S
-from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search, target_losses
+from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search, search_and_losses, target_losses
 from longspan.training.lengths import LengthTrainer, scoring_batches
 
 _MEASURED = 1000
@@ -183,8 +183,12 @@ class TargetTrainer(PairTrainer[S]):
 
     def _scores(self, dataset: Dataset, some: Dataset, how: Search, *, intervals: bool) -> S:
         """Return the loss of a data set, and the scores of what the model writes for some of it."""
-        nats, tokens = self.loss_parts(dataset)
-        sources = some["input_ids"][:]
-        found = search(self.model, sources, how, self.streams, progress=self.shown(), after_batch=self._scored_a_batch)
+        shown: dict[str, Any] = {"progress": self.shown(), "after_batch": self._scored_a_batch}
+        if some is dataset:
+            found, losses = search_and_losses(self.model, dataset, how, self.streams, **shown)
+            nats, tokens = losses.sum(0).tolist()
+        else:
+            nats, tokens = self.loss_parts(dataset)
+            found = search(self.model, some["input_ids"][:], how, self.streams, **shown)
         texts = self.reader.texts([best[0] for best in found])
         return self.scored_by(some, texts, nats / tokens, intervals)

@@ -13,9 +13,8 @@ from longspan.tasks.evidence.scores import EvidenceScores
 class Bm25Smoothed(Bm25, Counts[EvidenceScores]):
     """BM25, averaged over neighbouring parts by a Gaussian whose width validation chooses.
 
-    Models contain it with `model.lexical_match` (`LexicalMatch`): over their own tokens, with stop words, and with the
-    width `FIRST_SPREAD`. Training then changes its weights together with the rest, and the layers over parts read it.
-    Neither was trained to stand alone, so no scores of counts and network are reported.
+    Models contain it with `model.wide`: over their own tokens, with stop words, and with the width `FIRST_SPREAD`.
+    Their layers over parts read it, too, with weights of words that training changes (`LexicalMatch`).
     """
 
     spreads: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0)

@@ -11,18 +11,12 @@ from transformers import AutoModelForTokenClassification
 
 from longspan.errors import UserError
 from longspan.models import LongspanForTokenClassification
-from longspan.models.parts.words import LETTERS
+from longspan.models.parts.words import Torch
 from longspan.models.wide.chain import FOLDS, WideChain
 from longspan.models.wide.classifier import fold_of
-from longspan.models.wide.word_features import (
-    NOTHING,
-    characters_of,
-    decoded,
-    kinds_of_characters,
-    lower_cases,
-    word_features,
-)
+from longspan.models.wide.word_features import characters_of, kinds_of_characters, lower_cases
 from longspan.ops.crf import naive_paths
+from longspan.ops.words import LETTERS, NOTHING, code_points, word_features
 
 NAMES = ["O", "B-A", "I-A"]
 SENTENCES = [
@@ -41,7 +35,7 @@ def hashed(sentences: list[list[str]], values: list[list[int]] | None = None) ->
     codes, sizes = characters_of([word for words in sentences for word in words])
     by_row = torch.tensor([len(words) for words in sentences])
     given = None if values is None else torch.tensor([value for row in values for value in row])
-    found = word_features(codes, sizes, by_row, given, lower_cases(), kinds_of_characters())
+    found = word_features(codes, sizes, by_row, given, lower_cases(), kinds_of_characters(), Torch)
     return list(found.split(by_row.tolist()))
 
 
@@ -133,7 +127,7 @@ def test_bytes_are_characters() -> None:
     words = ["Straße", "", "北京", "😀é", "a"]
     spelled = torch.tensor([byte for word in words for byte in word.encode()])
     word = torch.tensor([number for number, word in enumerate(words) for _ in word.encode()])
-    for found, wanted in zip(decoded(spelled, word, 5), characters_of(words), strict=True):
+    for found, wanted in zip(code_points(spelled, word, 5, Torch), characters_of(words), strict=True):
         assert torch.equal(found, wanted)
 
 

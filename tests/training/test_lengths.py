@@ -223,8 +223,14 @@ def test_a_target_of_regression_can_be_the_number_that_marks_missing_classes(tmp
 
 def test_more_processes_than_documents_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingArguments, "world_size", 8)
+    made = trainer(tmp_path)
     with pytest.raises(UserError, match="a document for each of 8 processes, got 7 to train on; start fewer"):
-        trainer(tmp_path)
+        made.raise_epochs_to(0)
+    made.slices = SimpleNamespace(count=2, number=0)  # type: ignore[assignment]
+    made.raise_epochs_to(0)
+    made.train_dataset = made.train_dataset.select(range(3))
+    with pytest.raises(UserError, match="a document for each of 4 groups of 2 processes, got 3 to train on"):
+        made.raise_epochs_to(0)
 
 
 def test_outputs_of_several_sizes_end_with_ignored() -> None:

@@ -1,5 +1,6 @@
-"""A package that is missing is named before anything is read."""
+"""A package that is missing, or a key that would be ignored, is named before anything is read."""
 
+import dataclasses
 import importlib
 import sys
 from typing import Any
@@ -12,7 +13,8 @@ from longspan import cli
 from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.training import requirements
-from longspan.training.requirements import check_packages
+from longspan.training.arguments import Arguments
+from longspan.training.requirements import check_packages, check_used
 
 #: Optimizers of PyTorch and transformers themselves.
 OWN = {"adamw_torch", "adamw_torch_fused", "adafactor", "sgd", "adagrad", "rmsprop"}
@@ -100,3 +102,28 @@ def test_a_module_of_ours_that_is_missing_is_a_defect(monkeypatch) -> None:
     monkeypatch.setattr("longspan.mixers.names", lambda: importlib.import_module("longspan.surely_not_there"))
     with pytest.raises(ModuleNotFoundError):
         cli.main(["list"])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override"),
+    [
+        (["classify", "data.streaming=true"], "training.dataloader_drop_last=true"),
+        (["classify", "data.streaming=true"], "training.dataloader_num_workers=2"),
+        (["model-text", "data.streaming=true"], "training.train_sampling_strategy=group_by_length"),
+        (["classify", "training.context_parallel=2"], "training.average_tokens_across_devices=false"),
+        (["model-text", "training.context_parallel=2"], 'training.accelerator_config={"split_batches"=true}'),
+        (["classify", "training.fsdp=full_shard"], "training.ddp_find_unused_parameters=true"),
+        (["classify", "training.fsdp=full_shard"], "training.auto_find_batch_size=true"),
+    ],
+)
+def test_keys_that_nothing_would_read_are_refused(recipe, override, capsys, tmp_path) -> None:
+    arguments = ["train", *recipe, f"data.path={tmp_path / 'missing.csv'}", "--run", str(tmp_path / "run"), override]
+    assert cli.main(arguments) == 2
+    both = f"{recipe[1].partition('=')[0]} or {override.partition('=')[0]}"
+    assert capsys.readouterr().err == f"longspan: expected {both}, got both; leave one of them out.\n"
+
+
+def test_defaults_of_such_keys_are_no_mistake() -> None:
+    usual = {field.name: field.default for field in dataclasses.fields(Arguments)}
+    for setting, keys in requirements.UNUSED.items():
+        check_used({key: usual[key] for key in keys if key in usual}, [setting])

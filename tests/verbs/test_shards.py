@@ -285,6 +285,16 @@ def kill_all(process: subprocess.Popen[bytes], *others: psutil.Process) -> None:
             child.kill()
 
 
+def listening(process: subprocess.Popen[bytes]) -> set[str]:
+    """Addresses at which a process and its children accept connections."""
+    found = set()
+    for child in (one := psutil.Process(process.pid), *one.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            places = [each for each in child.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+            found |= {each.laddr.ip for each in places}
+    return found
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("engine_name", ["processes", "ray"])
@@ -301,6 +311,7 @@ def test_killed_workers_and_drivers_lose_and_double_no_row(
         wait_for_shards(process, out, 1)
         first = writers(process, worker)
         assert len(first) == 2
+        assert listening(process) <= {"127.0.0.1", "::1"}, "nobody else on the network reaches it"
         first[0].kill()
         wait_for_shards(process, out, len(list(out.glob("part-*.parquet"))) + 2)
         children, left = psutil.Process(process.pid).children(recursive=True), writers(process, worker)

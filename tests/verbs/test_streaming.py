@@ -1,7 +1,11 @@
 """Training on shards that are read again in each pass."""
 
+import gzip
 import json
+import lzma
+import os
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +125,38 @@ def test_rows_are_counted_or_estimated(folder: Path, tmp_path: Path, monkeypatch
     assert streamed(tmp_path / "long.jsonl").shards[0].rows == pytest.approx(5000, rel=0.1)
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".zst", ".zip"])
+def test_rows_of_packed_files_are_estimated_by_their_beginnings(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Texts that compress to about a half. Of zstd, more is read ahead.
+    draw, count = random.Random(0), 60_000 if suffix == ".zst" else 12_000
+    lines = [json.dumps({"text": f"{draw.getrandbits(256):x}", "label": "cat"}) + "\n" for _ in range(count)]
+    content, path = "".join(lines).encode(), tmp_path / f"rows.jsonl{suffix}"
+    write_packed(path, content)
+    monkeypatch.setattr(shards, "_LOOK", len(content))
+    assert streamed(path).shards[0].rows == count, "a small file is read whole"
+    size = path.stat().st_size
+    monkeypatch.setattr(shards, "_LOOK", size // 4)
+    assert streamed(path).shards[0].rows == pytest.approx(count, rel=0.25)
+    if suffix != ".zip":
+        # The rest is not looked at.
+        with path.open("r+b") as file:
+            file.seek(-1000, 2)
+            file.write(bytes(1000))
+        assert streamed(path).shards[0].rows == pytest.approx(count, rel=0.25)
+
+
+def write_packed(path: Path, content: bytes) -> None:
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(path.stem, content)
+    elif path.suffix == ".zst":
+        path.write_bytes(pa.compress(content, codec="zstd", asbytes=True))
+    else:
+        path.write_bytes({".gz": gzip, ".xz": lzma}[path.suffix].compress(content))
+
+
 def test_text_files_are_read_in_parts_that_fit_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shards, "_PART", 20)
     lines = [f"line {number}\n" for number in range(10)]
@@ -153,6 +189,10 @@ def test_data_sets_of_the_hub_are_streamed(tmp_path: Path) -> None:
     assert len(found.shards) == 2
     texts = [row.values["text"] for row in ShardReader(found, 0).block()]
     assert sorted(texts) == sorted(row["text"] for number in range(2) for row in rows(20, number))
+    times = [shard.facts for shard in found.shards]
+    write_lines(tmp_path / "train-1.jsonl", rows(20, 7))
+    os.utime(tmp_path / "train-1.jsonl", (0, 0))
+    assert [shard.facts for shard in streamed(f"hub:{tmp_path}").shards] != times, "its sample is read again"
     unknown = Streamed(found.shards, found.schema, False, frozenset(), found.digest, 4, 0)
     with pytest.raises(UserError, match=r"expected training\.max_steps to stream a data set that"):
         unknown.batches(1, -1)

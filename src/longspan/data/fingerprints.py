@@ -1,5 +1,7 @@
-"""The hash of a data set by which caches find it again: `fingerprint`."""
+"""Hashes of data sets, by which caches find them again, and of files: `fingerprint` and `file_digest`."""
 
+import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,3 +14,9 @@ def fingerprint(dataset: "Dataset") -> str:
     `datasets` names its cache files by it and has no public name for it; tests/test_private_names.py checks this one.
     """
     return str(dataset._fingerprint)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of the content of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -106,6 +106,11 @@ def missing_package(module: str, needed_by: str, install: str = "") -> str:
     return f"{needed_by} needs the package {module!r}, which is not installed: `pip install {wanted}`"
 
 
+def first_line(error: BaseException) -> str:
+    """First line of an error's message, without its full stop; the name of its class where it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")
+
+
 def sentence_of(error: BaseException | None) -> str | None:
     """Return the message for an error that the user can fix; None if it, and what caused it, is a bug of ours."""
     while error is not None:

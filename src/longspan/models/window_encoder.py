@@ -22,7 +22,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from longspan.errors import UserError
+from longspan.errors import UserError, first_line
 from longspan.models.config import LongspanConfig
 
 #: Tokens that the encoder reads at a time: a base model's layer holds some hundred megabytes for them.
@@ -184,7 +184,7 @@ class WindowEncoder(nn.Module):
         except Exception as error:
             raise UserError(
                 f"expected an encoder that can be built, got the settings of {settings.encoder!r}, which cannot "
-                f"({_first_line(error)}); use another."
+                f"({first_line(error)}); use another."
             ) from error
         self.width = int(encoder_config.hidden_size)
         self.tokens = int(encoder_config.vocab_size)
@@ -265,10 +265,6 @@ class WindowEncoder(nn.Module):
             digest.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
             digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def to_storage_type(outputs: Tensor) -> Tensor:

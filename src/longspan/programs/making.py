@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from longspan.errors import UserError
+from longspan.errors import UserError, first_line
 from longspan.models.model import LongspanPreTrainedModel
 
 #: Function that runs a program: `arguments` to logits.
@@ -70,10 +70,9 @@ def export_program(model: LongspanPreTrainedModel, longest: int | None) -> Expor
     # torch.export raises errors of many classes, for what a mixer from elsewhere may do.
     except Exception as error:
         named = ", ".join(sorted(set(model.config.mixers or ())))
-        told = str(error).strip().partition("\n")[0].rstrip(".:") or type(error).__name__
         raise UserError(
-            f"expected mixers that torch.export can export with dynamic shapes, got {named} ({told}); choose others, "
-            "or fix them: `longspan.testing.check_mixer` says what is missing."
+            f"expected mixers that torch.export can export with dynamic shapes, got {named} ({first_line(error)}); "
+            "choose others, or fix them: `longspan.testing.check_mixer` says what is missing."
         ) from error
     for module in program.graph_module.modules():
         if isinstance(module, torch.fx.GraphModule):

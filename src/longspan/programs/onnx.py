@@ -14,7 +14,7 @@ from torch.export import ExportedProgram
 
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.processor import tokenizer_of
-from longspan.errors import UserError
+from longspan.errors import UserError, first_line
 from longspan.models.heads.classification import MULTI_LABEL
 from longspan.models.limits import Limit
 from longspan.programs.making import OUTPUT, Runner, input_names, quiet
@@ -63,9 +63,8 @@ def save_onnx(program: ExportedProgram, path: Path) -> None:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__
-        told = str(cause).strip().partition("\n")[0].rstrip(".")
         raise UserError(
-            f"expected mixers whose operations ONNX has, got others ({told}); export with --format torch."
+            f"expected mixers whose operations ONNX has, got others ({first_line(cause)}); export with --format torch."
         ) from error
 
 
@@ -86,7 +85,7 @@ def load_onnx(path: Path) -> Runner:
 
 
 def answers(run: Run, limits: Sequence[Limit]) -> dict[str, Any]:
-    """`longspan.programs.predicting.Answers` of a run as JSON; empty if its predictions need more than the program.
+    """`DocumentAnswers` of a run as JSON; empty if its predictions need more than the program.
 
     Args:
         run: The run.

@@ -17,14 +17,14 @@ from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.in_memory import rows_of
 from longspan.data.sources.paths import read_paths
 from longspan.data.text.truncation import special_ids, truncated
-from longspan.errors import UserError
+from longspan.errors import UserError, first_line
 from longspan.machine.limits import cores
 from longspan.options import check_type, coerce, hints, make
 from longspan.results import Prediction
 from longspan.results.outputs import json_object
 from longspan.results.predictions import ClassPrediction, MultiLabelPrediction, NumberPrediction
 from longspan.tasks import answering
-from longspan.tasks.base.answering import Answering, Damaged, Runner
+from longspan.tasks.base.answering import Answering, Answers, Damaged, Runner
 
 #: File of an export that describes it, the key of what predictions need, and its program's file for ONNX.
 MARK, ANSWERS, FILE = "export.json", "predict", "model.onnx"
@@ -39,39 +39,28 @@ KINDS: dict[str, type[Prediction]] = {
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Reading of texts as a program's inputs, and of its outputs as answers.
+class DocumentAnswers(Answers):
+    """Answers to whole texts.
 
     Attributes:
         problem_type: Kind of answers.
-        labels: Names of the outputs.
         thresholds: Probability from which each label is given, where several labels are.
-        data: Settings of `[data]`, those of `Documents.reading`.
-        limits: The most tokens that each part of the model takes.
         splits_special: Whether names of special tokens in a text are text.
     """
 
     problem_type: Literal["single_label_classification", "multi_label_classification", "regression"]
-    labels: list[str]
     thresholds: list[float]
-    data: dict[str, Any]
-    limits: dict[str, int]
     splits_special: bool
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         several = self.problem_type == "multi_label_classification"
-        if not self.labels or len(set(self.labels)) < len(self.labels):
-            raise UserError(f"labels must be different names, got {len(self.labels)}; restore them.")
         if self.problem_type == "regression" and len(self.labels) != 1:
             raise UserError(f"labels must be a single name for regression, got {len(self.labels)}; restore it.")
         if len(self.thresholds) != (len(self.labels) if several else 0):
             raise UserError(f"thresholds must be as many as labels, got {len(self.thresholds)}; restore them.")
         if any(threshold != threshold for threshold in self.thresholds):
             raise UserError("thresholds must be numbers, got NaN; restore them.")
-        if not all(type(most) is int and most > 0 for most in self.limits.values()):
-            raise UserError("limits must be numbers of tokens, got something else; restore them.")
-        if self.data.keys() != {*Documents.reading}:
-            raise UserError(f"data must have the keys {', '.join(Documents.reading)}, got others; restore them.")
 
 
 def is_export(run: Any) -> bool:
@@ -84,13 +73,13 @@ def is_export(run: Any) -> bool:
 class Documents(Answering):
     """Answers to whole texts; see `Answering`."""
 
-    answers = Answers
+    answers = DocumentAnswers
     reading = (
         *("text_column", "encoding", "delimiter", "quoting", "header", "max_length", "keep", "classes"),
         "files_per_class",
     )
 
-    def __init__(self, answers: Answers, folder: Path, tokenizer: Any) -> None:
+    def __init__(self, answers: DocumentAnswers, folder: Path, tokenizer: Any) -> None:
         self._answers = answers
         self.prediction, self.labels = KINDS[answers.problem_type], answers.labels
         tokenizer.encode_special_tokens = answers.splits_special
@@ -205,7 +194,7 @@ class Program:
             found: np.ndarray = self._session.run(["logits"], dict(inputs))[0]
         # onnxruntime raises errors of classes of its own.
         except Exception as error:
-            raise _restore(self.folder, f"a program that does not run ({_first_line(error)})") from error
+            raise _restore(self.folder, f"a program that does not run ({first_line(error)})") from error
         if not np.isfinite(found).all():
             raise UserError(
                 "expected finite outputs of the program, got some that are not; export the run again, or train it "
@@ -234,7 +223,10 @@ class Program:
         with _damaged(self.folder):
             if not isinstance(values[ANSWERS], dict) or values[ANSWERS].keys() != known.keys():
                 raise UserError(f"{ANSWERS} must have the keys {', '.join(known)}; restore it.")
-            return kind, make(kind.answers, values[ANSWERS], ANSWERS)
+            answers = make(kind.answers, values[ANSWERS], ANSWERS)
+            if answers.data.keys() != {*kind.reading}:
+                raise UserError(f"data must have the keys {', '.join(kind.reading)}, got others; restore them.")
+            return kind, answers
 
     def _tokenizer(self) -> Any:
         from tokenizers import Tokenizer
@@ -271,7 +263,7 @@ class Program:
         try:
             return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise _restore(self.folder, f"a program that onnxruntime cannot load ({_first_line(error)})") from error
+            raise _restore(self.folder, f"a program that onnxruntime cannot load ({first_line(error)})") from error
 
 
 def _overridden(data: DataConfig, overrides: Sequence[str], reading: Sequence[str]) -> DataConfig:
@@ -306,7 +298,3 @@ def _damaged(folder: Path) -> Iterator[None]:
 
 def _restore(folder: Path, problem: str) -> UserError:
     return UserError(f"expected a complete export in {str(folder)!r}, got {problem}; export the run again.")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

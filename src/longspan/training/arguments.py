@@ -37,3 +37,8 @@ class Arguments(TrainingArguments):
         if self.fsdp:
             self.shards, self.fsdp = next(iter(KINDS)) if self.fsdp is True else str(self.fsdp), None
         super().__post_init__()
+
+
+def data_seed(arguments: TrainingArguments) -> int:
+    """Return the seed of the order of training examples, and of what is drawn for them."""
+    return arguments.seed if arguments.data_seed is None else arguments.data_seed

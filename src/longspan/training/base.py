@@ -2,8 +2,8 @@
 
 import abc
 import contextlib
+import functools
 import itertools
-import logging
 import math
 import shutil
 import time
@@ -24,25 +24,27 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_utils import HubStrategy, get_last_checkpoint, rotate_checkpoints, speed_metrics
+from transformers.trainer_utils import HubStrategy, get_last_checkpoint, speed_metrics
 from typing_extensions import override
 
 from longspan.data.processor import Processor
+from longspan.data.sources.shards import ShardReader, Streamed
 from longspan.data.text.pairs import TARGET
-from longspan.errors import UserError
+from longspan.errors import UserError, first_line
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.models.publishing import addressed
 from longspan.ops import slices
 from longspan.results.parts import Parts
 from longspan.results.scores import S
 from longspan.training import checkpoints, processes
-from longspan.training.arguments import Arguments
+from longspan.training.arguments import Arguments, data_seed
 from longspan.training.checkpoints import Averaged
 from longspan.training.context_parallel import ProcessSlices, check_model, cut_batch, process_slices
 from longspan.training.depths import decay
 from longspan.training.optimizers import Joined, Muon, apart, clip_gradients, matrices_of, tables_of, take
 from longspan.training.sharding import KINDS, Shards
 from longspan.training.stopping import EarlyStopping, best_scores, improves
+from longspan.training.streams import StreamBatches
 
 IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 """Where each process has parts of the weights."""
@@ -79,6 +81,9 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             rows cannot be cut.
         slices: the slice that this process reads of each row in training; None for whole rows.
 
+    Args:
+        streamed: training rows that are read in place of the data set, which is a sample of them; None for none.
+
     Raises:
         UserError: for `label_smoothing_factor` with a longspan model whose labels are not single classes.
     """
@@ -88,8 +93,11 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
     scores_again = False
     cut_streams: ClassVar[Mapping[str, int]] = {}
 
-    def __init__(self, *args: Any, callbacks: Sequence[Any] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, callbacks: Sequence[Any] | None = None, streamed: Streamed | None = None, **kwargs: Any
+    ) -> None:
         self.sessions = Sessions()
+        self.streamed = streamed
         # The first restores what the others had saved.
         super().__init__(*args, callbacks=[_Restoring(self), self.sessions, *(callbacks or ())], **kwargs)
         # Those of `Trainer` would replace callbacks, and upload runs that are not finished and thus have no card.
@@ -179,11 +187,29 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         """
         return {}
 
+    @functools.cached_property
+    def stream(self) -> StreamBatches | None:
+        """Batches of streamed rows; None where the data are stored."""
+        if self.streamed is None:
+            return None
+        args, world, data = self.args, self.group_count, self.streamed.fingerprint()
+        batches, of_sample = self.stream_batches(ShardReader(self.streamed, data_seed(args), self.group_number, world))
+        count = self.streamed.batches(of_sample, args.max_steps * args.gradient_accumulation_steps)
+        return StreamBatches(batches, count, args.process_index, world, data)
+
+    def stream_batches(self, reader: ShardReader) -> tuple[Any, int]:
+        """Batches of this process's shards, see `StreamBatches`, and the number of those of the sample."""
+        raise NotImplementedError("expected data that are stored.")
+
     def save_state(self, checkpoint: Path) -> None:
-        """Add files of this process to a checkpoint before it is sealed; by default none."""
+        """Add files of this process to a checkpoint before it is sealed; by default, its place in streamed rows."""
+        if self.stream is not None:
+            self.stream.save(checkpoint)
 
     def restore_state(self, checkpoint: Path) -> None:
-        """Read what `save_state` wrote, when training is resumed; by default nothing."""
+        """Read what `save_state` wrote, when training is resumed."""
+        if self.stream is not None and not self.finishing:
+            self.stream.restore(checkpoint)
 
     # Steps and their losses
 
@@ -237,9 +263,11 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
 
         A number of steps in the arguments counts for itself.
         """
+        # Also says if there is too little to train on.
+        batches = len(self.get_train_dataloader())
         if self.args.max_steps > 0:
             return
-        per_epoch = max(1, math.ceil(len(self.get_train_dataloader()) / self.args.gradient_accumulation_steps))
+        per_epoch = max(1, math.ceil(batches / self.args.gradient_accumulation_steps))
         epochs = min(MOST_EPOCHS, math.ceil(steps / per_epoch))
         self.args.num_train_epochs = max(self.args.num_train_epochs, epochs)
 
@@ -567,11 +595,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 processes.wait()
                 processes.on_first(lambda: checkpoints.seal(checkpoint, self.batch_rows()))
                 if self.args.should_save:
-                    best = self.state.best_model_checkpoint
-                    with _without_remarks():
-                        rotate_checkpoints(
-                            str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True
-                        )
+                    checkpoints.rotate(folder, limit, self.state.best_model_checkpoint)
         except (OSError, RuntimeError, SafetensorError) as error:
             # torch and safetensors report a full disk as errors of their own.
             if self.args.should_save:
@@ -655,18 +679,6 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 revision=revision or self.args.hub_revision,
                 private=self.args.hub_private_repo if private is None else private,
             )
-
-
-@contextlib.contextmanager
-def _without_remarks() -> Iterator[None]:
-    """Keep transformers from remarking on checkpoints of one second, which it then sorts by their steps."""
-    logger = logging.getLogger("transformers.trainer_utils")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 class _Restoring(TrainerCallback):
@@ -777,8 +789,7 @@ def push_run(
 
 def refused(repository: str | None, error: Exception) -> UserError:
     """Error with the answer of the Hub, or why it gave none."""
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
     return UserError(
-        f"expected to write to {repository!r} on the Hugging Face Hub, got an error ({reason}); log in with "
+        f"expected to write to {repository!r} on the Hugging Face Hub, got an error ({first_line(error)}); log in with "
         "`hf auth login`, check training.hub_model_id and the connection, or leave training.push_to_hub out."
     )

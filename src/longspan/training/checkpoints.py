@@ -5,8 +5,8 @@ short, by a kill for example, and the checkpoint is useless; a file that differs
 needs to be opened, let alone unpickled, to know whether training can resume from a checkpoint.
 """
 
-import hashlib
 import json
+import logging
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,7 +17,9 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from torch import nn
+from transformers.trainer_utils import rotate_checkpoints
 
+from longspan.data.fingerprints import file_digest
 from longspan.errors import UserError
 from longspan.results.outputs import write_json
 from longspan.training import processes
@@ -84,6 +86,18 @@ def load_mean(model: nn.Module, folders: Sequence[Path]) -> None:
             parameter.copy_(sums[name] / len(folders))
 
 
+def rotate(folder: Path, limit: int | None, best: str | None) -> None:
+    """Delete the oldest checkpoints beyond a limit, but for the best one."""
+    # transformers would remark on checkpoints of one second, which it sorts by their steps.
+    logger = logging.getLogger("transformers.trainer_utils")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        rotate_checkpoints(str(folder), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True)
+    finally:
+        logger.setLevel(before)
+
+
 def seal(checkpoint: Path, rows: int = 0) -> None:
     """Write the hashes of a checkpoint's files, once all processes have written theirs.
 
@@ -92,7 +106,7 @@ def seal(checkpoint: Path, rows: int = 0) -> None:
         rows: Rows in a batch of all processes, by which others can take the same steps; 0 if unknown.
     """
     files = {
-        path.relative_to(checkpoint).as_posix(): _digest(path)
+        path.relative_to(checkpoint).as_posix(): file_digest(path)
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file() and path.name != SEAL
     }
@@ -245,7 +259,7 @@ def _damage(checkpoint: Path) -> str:
         if name not in found:
             return f"{name} is missing"
         try:
-            if _digest(checkpoint / name) != digest:
+            if file_digest(checkpoint / name) != digest:
                 return f"{name} has changed"
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
@@ -259,11 +273,6 @@ def _step(checkpoint: Path) -> str:
 
 def _is_sealed(checkpoint: Path) -> bool:
     return (checkpoint / SEAL).is_file()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """Training on documents of any length, and scoring them, in batches of similar length."""
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -14,22 +12,23 @@ from jaxtyping import Bool
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
-from transformers import PreTrainedModel, TrainingArguments
+from transformers import PreTrainedModel
 
 from longspan.data.batches.by_length import LengthBatches, padding_fraction
 from longspan.data.batches.drawn import DrawnExamples, EpochBatches
 from longspan.data.batches.encoding import lengths
 from longspan.data.batches.streams import Stream, measured, nothing, pad
 from longspan.data.sources.formats.schema import Row
-from longspan.data.sources.shards import ShardReader, Streamed
+from longspan.data.sources.shards import ShardReader
 from longspan.errors import UserError
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, unknown_labels
 from longspan.results.scores import S
 from longspan.training import processes
+from longspan.training.arguments import data_seed
 from longspan.training.base import LongspanTrainer
 from longspan.training.encoder_outputs import COMPUTED, EncoderOutputs, WithOutputs
-from longspan.training.streams import BlockStream, Examples, StreamBatches
+from longspan.training.streams import BlockStream, Examples
 
 
 class Loader(DataLoader[Any]):
@@ -44,11 +43,6 @@ class Loader(DataLoader[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         self.batch_sampler.set_epoch(epoch)
-
-
-def data_seed(arguments: TrainingArguments) -> int:
-    """Return the seed of the order of training examples, and of what is drawn for them."""
-    return arguments.seed if arguments.data_seed is None else arguments.data_seed
 
 
 T = TypeVar("T")
@@ -126,13 +120,13 @@ class LengthTrainer(LongspanTrainer[S]):
         drawn: what training reads in place of its data set, as many examples that are drawn again in each epoch; None
             for the data set. Batches are made by the lengths of the data set, so that batches of `batch_tokens` are
             sometimes a little larger.
-        streamed: training rows that are read in place of the data set, which is a sample of them; None for none.
-        read: makes examples of such rows.
-        kwargs: arguments of `Trainer`. Data sets have the streams, the lengths of those that are `measured`, and
-            `labels`.
+        read: makes examples of streamed rows.
+        kwargs: arguments of `LongspanTrainer`. Data sets have the streams, the lengths of those that are `measured`,
+            and `labels`.
 
     Raises:
-        UserError: when there are fewer documents than processes.
+        UserError: for a frozen encoder with streamed rows. And from the first use of the training batches, when there
+            are fewer documents than processes, or groups of them that read slices of the same rows.
     """
 
     def __init__(
@@ -143,7 +137,6 @@ class LengthTrainer(LongspanTrainer[S]):
         measure: Callable[[Any, Any], S] = _unmeasured,
         output: str = "logits",
         drawn: DrawnExamples[dict[str, Any]] | None = None,
-        streamed: Streamed | None = None,
         read: Callable[[Sequence[Row]], list[dict[str, Any]]] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -155,29 +148,15 @@ class LengthTrainer(LongspanTrainer[S]):
         self.measure = measure
         frozen = self.model.frozen_encoder if isinstance(self.model, LongspanPreTrainedModel) else None
         self.encoder_outputs = None if frozen is None else EncoderOutputs(frozen)
-        if len(self.train_dataset) < self.args.world_size:
-            raise UserError(
-                f"expected a document for each of {self.args.world_size} processes, got {len(self.train_dataset)} to "
-                "train on; start fewer processes."
-            )
-        self.streamed, self.read = streamed, read
-        if streamed is not None and self.encoder_outputs is not None:
+        self.read = read
+        if self.streamed is not None and self.encoder_outputs is not None:
             raise UserError(
                 "expected data that are stored for a frozen model.encoder, whose outputs are computed once, got "
                 "data.streaming=true; leave one of them out."
             )
 
-    @functools.cached_property
-    def stream(self) -> StreamBatches | None:
-        """Batches of streamed rows; None where the data are stored."""
-        if self.streamed is None:
-            return None
-        rank, world = self.group_number, self.group_count
-        reader = ShardReader(self.streamed, data_seed(self.args), rank, world)
-        most = self.args.max_steps * self.args.gradient_accumulation_steps
-        count = self.streamed.batches(len(self._training_batches(rank)), most)
-        blocks, data = BlockStream(reader, self._batches_of), self.streamed.fingerprint()
-        return StreamBatches(blocks, count, self.args.process_index, world, data)
+    def stream_batches(self, reader: ShardReader) -> tuple[Any, int]:
+        return BlockStream(reader, self._batches_of), len(self._training_batches(self.group_number))
 
     def get_train_dataloader(self) -> Loader:
         if self.stream is not None:
@@ -268,15 +247,13 @@ class LengthTrainer(LongspanTrainer[S]):
         batches.set_epoch(number)
         return [[examples[row] for row in batch] for batch in batches]
 
-    def save_state(self, checkpoint: Path) -> None:
-        if self.stream is not None:
-            self.stream.save(checkpoint)
-
-    def restore_state(self, checkpoint: Path) -> None:
-        if self.stream is not None and not self.finishing:
-            self.stream.restore(checkpoint)
-
     def _training_batches(self, rank: int) -> LengthBatches:
+        if len(self.train_dataset) < self.group_count:
+            groups = "processes" if self.slices is None else f"groups of {self.slices.count} processes"
+            raise UserError(
+                f"expected a document for each of {self.group_count} {groups}, got {len(self.train_dataset)} to train "
+                "on; start fewer processes."
+            )
         return LengthBatches(
             self.lengths(self.train_dataset),
             self._train_batch_size,

@@ -1,5 +1,6 @@
-"""Checking that the packages are installed that a recipe's `[training]` asks for: `check_packages`."""
+"""Checks of a recipe's `[training]`: packages that it needs, and keys that would be ignored."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from longspan.errors import UserError, suggestion
 from longspan.machine.imports import require
+from longspan.training.arguments import Arguments
 
 #: By reporter of `TrainingArguments.report_to`, the package it is imported as, and what pip calls it.
 REPORTERS: Mapping[str, tuple[str, str]] = {
@@ -76,6 +78,41 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
     "deepspeed": ("deepspeed", "deepspeed"),
     "use_liger_kernel": ("liger_kernel", "liger-kernel"),
 }
+
+
+#: Keys for the loaders of transformers and accelerate, and for processes that these start.
+_LOADERS = (
+    *("accelerator_config", "auto_find_batch_size", "dataloader_in_order", "dataloader_multiprocessing_context"),
+    *("dataloader_persistent_workers", "dataloader_prefetch_factor", "length_column_name", "parallelism_config"),
+    "train_sampling_strategy",
+)
+#: By setting, keys that nothing reads where it is set, or that do not work with it.
+UNUSED: Mapping[str, Sequence[str]] = {
+    "data.streaming": (*_LOADERS, "dataloader_drop_last", "dataloader_num_workers", "ignore_data_skip"),
+    "training.context_parallel": (*_LOADERS, "average_tokens_across_devices"),
+    "training.fsdp": (
+        *("auto_find_batch_size", "ddp_broadcast_buffers", "ddp_bucket_cap_mb", "ddp_find_unused_parameters"),
+        *("ddp_static_graph", "deepspeed", "fp16", "parallelism_config"),
+        *("torch_compile", "torch_compile_backend", "torch_compile_mode"),
+    ),
+}
+
+
+def check_used(training: Mapping[str, Any], settings: Sequence[str]) -> None:
+    """Check a recipe's keys of `TrainingArguments` that differ from their defaults.
+
+    Args:
+        training: The keys with their values.
+        settings: Those keys of `UNUSED` that the recipe sets.
+
+    Raises:
+        UserError: A key would be ignored with one of the settings.
+    """
+    usual = {field.name: field.default for field in dataclasses.fields(Arguments)}
+    for setting in settings:
+        for key in UNUSED[setting]:
+            if key in training and training[key] != usual[key]:
+                raise UserError(f"expected {setting} or training.{key}, got both; leave one of them out.")
 
 
 def check_packages(training: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd", "rmsprop", "adagrad", "
 
 
 def check(training: Mapping[str, Any]) -> None:
-    """Check a recipe's `[training]` for settings that would be ignored, or do not go with divided weights.
+    """Check a recipe's `[training]` for optimizers and launchers that do not go with divided weights.
 
     Raises:
         UserError: There is one.
@@ -51,9 +51,6 @@ def check(training: Mapping[str, Any]) -> None:
             f"expected an optimizer that works on parts of weights for training.fsdp, got training.optim={optimizer}; "
             f"choose among {', '.join(OPTIMIZERS)}."
         )
-    for key in ("deepspeed", "fp16", "torch_compile", "torch_compile_backend", "torch_compile_mode"):
-        if training.get(key):
-            raise UserError(f"expected training.fsdp or training.{key}, got both; leave one of them out.")
 
 
 class Shards:

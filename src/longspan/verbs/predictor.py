@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longspan.data.columns.values import listed
+from longspan.data.fingerprints import file_digest
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
 from longspan.machine.imports import allow
@@ -177,11 +178,8 @@ def _digest(run: str, checkpoint: int | str | None) -> str:
     if not files:
         # This says what is missing.
         opened(run)
-    digest = hashlib.sha256()
-    for path in files:
-        with path.open("rb") as file:
-            digest.update(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-    return digest.hexdigest()[:32]
+    contents = "".join(f"{path.name} {file_digest(path)}\n" for path in files)
+    return hashlib.sha256(contents.encode()).hexdigest()[:32]
 
 
 @functools.lru_cache(maxsize=2)

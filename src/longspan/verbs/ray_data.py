@@ -9,8 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Ray reads this when it is imported: it would tell its authors how it is used.
+# Ray reads these when it is imported. It would tell its authors how it is used. And what it starts here for the address
+# "" would listen on the network, not on 127.0.0.1 alone, as outside of Linux.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 import pandas as pd
 import ray
@@ -18,7 +20,7 @@ from ray.data import ActorPoolStrategy, DataContext, Datasource, ReadTask
 from ray.data.block import BlockMetadata
 from ray.util.annotations import RayDeprecationWarning
 
-from longspan.errors import UserError, sentence_of
+from longspan.errors import UserError, first_line, sentence_of
 from longspan.machine.limits import cores
 from longspan.verbs.predictor import Predictor
 from longspan.verbs.shards import ATTEMPTS, often_killed, prepare_process, read_shards, write_shard
@@ -93,8 +95,8 @@ def _connect(address: str) -> None:
         ray.init(**options)
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(
-            f"expected a cluster of Ray at {address or 'local'!r}, got an error "
-            f"({str(error).strip().splitlines()[0].rstrip('.')}); check that it runs, and its address."
+            f"expected a cluster of Ray at {address or 'local'!r}, got an error ({first_line(error)}); check that it "
+            "runs, and its address."
         ) from error
     # The bar over rows says how far it is.
     DataContext.get_current().enable_progress_bars = False

@@ -22,7 +22,7 @@ from longspan.results.outputs import folder_in, write_json, write_text
 from longspan.tasks.base.task import Recipe
 from longspan.training import checkpoints, processes, sharding
 from longspan.training.arguments import Arguments
-from longspan.training.requirements import check_packages
+from longspan.training.requirements import check_packages, check_used
 from longspan.training.stopping import check_early_stopping
 
 CHECKPOINTS = "checkpoints"
@@ -408,6 +408,12 @@ def arguments_of(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingA
     chosen = recipe.training
     check_packages(chosen)
     sharding.check(chosen)
+    modes = {
+        "data.streaming": getattr(recipe.data, "streaming", False),
+        "training.context_parallel": recipe.options.context_parallel > 1,
+        "training.fsdp": chosen.get("fsdp"),
+    }
+    check_used(chosen, [setting for setting, is_set in modes.items() if is_set])
     evaluated = chosen.get("eval_strategy", UNWRITTEN_DEFAULTS["eval_strategy"])
     every = chosen.get("eval_steps", chosen.get("logging_steps", UNWRITTEN_DEFAULTS["logging_steps"]))
     kind = recipe.task.scores

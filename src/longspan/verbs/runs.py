@@ -18,7 +18,7 @@ from transformers.utils import logging
 from longspan import recipes
 from longspan.data.config import check_override
 from longspan.data.processor import json_object
-from longspan.errors import UserError, listing, nearest, suggestion
+from longspan.errors import UserError, first_line, listing, nearest, suggestion
 from longspan.errors.hints import expectation, matches
 from longspan.machine.bars import hidden_bars
 from longspan.machine.imports import allow, named_in
@@ -241,7 +241,7 @@ def _model(folder: Path, config: LongspanConfig, model_class: type[PreTrainedMod
     # For example, a generation_config.json of another version.
     except (TypeError, AttributeError, KeyError) as error:
         raise UserError(
-            f"expected a model in {str(folder)!r}, got an error ({_first_line(error)}); restore its files."
+            f"expected a model in {str(folder)!r}, got an error ({first_line(error)}); restore its files."
         ) from error
     assert not any(info.values()), info
     return model
@@ -265,7 +265,7 @@ def _check_weights(folder: Path, config: LongspanConfig, model_class: type[PreTr
         raise
     except Exception as error:
         raise UserError(
-            f"expected a model from {str(folder / 'config.json')!r}, got an error ({_first_line(error)}); restore it."
+            f"expected a model from {str(folder / 'config.json')!r}, got an error ({first_line(error)}); restore it."
         ) from error
     # Tied weights are one tensor, which the file has once, under any of their names.
     there = {id(tensor) for name, tensor in expected.items() if name in stored}
@@ -294,10 +294,6 @@ def _shapes(path: Path) -> dict[str, tuple[int, ...]]:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise UserError(f"{str(path)!r} is damaged ({error}); restore it.") from None
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 @contextlib.contextmanager

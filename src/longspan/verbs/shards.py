@@ -20,6 +20,7 @@ from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from longspan.data.columns.kinds import TextFile
+from longspan.data.fingerprints import file_digest
 from longspan.data.sources.files.opening import expand
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
@@ -123,8 +124,7 @@ def _origin(predictor: Predictor, paths: Sequence[Path | str]) -> dict[str, Any]
         file = expand(path)
         with contextlib.suppress(OSError, ValueError):
             if file.is_file():
-                with file.open("rb") as opened:
-                    source[path] = hashlib.file_digest(opened, "sha256").hexdigest()
+                source[path] = file_digest(file)
         source.setdefault(path, "")
     usual = ("allow_imports", "overrides", "min_probability")
     options = {name: value for name, value in predictor.options.items() if value or name not in usual}

@@ -325,7 +325,7 @@ def test_each_step_climbs_however_steep():
         logits, slopes = rng.normal(size=classes) * 10 ** rng.uniform(-1, 2), 10 ** rng.uniform(-3, 7, classes)
         shares = kinds._feasible(rng.dirichlet(np.full(classes, 10 ** rng.uniform(-2, 1)))[None])[0]
         found = np.empty(classes)
-        kinds._settle(logits, slopes, shares, found)
+        kinds._settle(logits, slopes, shares, np.log(shares), found, np.empty(classes))
 
         def dual(p, logits=logits, slopes=slopes, shares=shares):
             return p @ (logits - np.log(p)) - slopes @ (p - shares) ** 2 / 2

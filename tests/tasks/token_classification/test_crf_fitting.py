@@ -16,8 +16,8 @@ from longspan import evaluate, predict, recipes, train
 from longspan.data.text.processor import tokenizer_of
 from longspan.models.parts.losses import IGNORED
 from longspan.models.wide.chain import FOLDS, WideChain
-from longspan.models.wide.word_features import NOTHING
 from longspan.ops.crf import naive_paths
+from longspan.ops.words import NOTHING
 from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts
 from longspan.tasks.token_classification import combining, fitted_chain
 from longspan.tasks.token_classification.baselines import crf

@@ -1,6 +1,5 @@
 """A column of paths: `File`."""
 
-import hashlib
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.values import WrongColumn, described
+from longspan.data.fingerprints import file_digest
 from longspan.data.sources.files.opening import expand
 
 
@@ -30,8 +30,7 @@ class File(Column):
     def content(self, value: Any) -> bytes:
         """Return the hash of the file's bytes; of its path if it has gone, which whoever reads it then says."""
         try:
-            with Path(value or "").open("rb") as file:
-                return hashlib.file_digest(file, "sha256").digest()
+            return bytes.fromhex(file_digest(Path(value or "")))
         except OSError:
             return (value or "").encode()
 

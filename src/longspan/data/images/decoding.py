@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from longspan.data.processor import Unreadable
+from longspan.errors import first_line
 from longspan.machine.imports import require
 from longspan.ops.images import pixels
 
@@ -55,12 +56,7 @@ def decoded(picture: Mapping[str, Any], colour: str, max_side: int) -> np.ndarra
         # Damaged files lead to any error.
         if path is not None and not Path(path).exists():
             raise Unreadable(f"expected an image in {name}, got no such file; restore it.") from None
-        reason = "of no such format" if isinstance(error, Image.UnidentifiedImageError) else _reason(error)
+        reason = "of no such format" if isinstance(error, Image.UnidentifiedImageError) else first_line(error)[:100]
         raise Unreadable(
             f"expected an image such as PNG, JPEG or WebP in {name}, got something else ({reason}); restore it."
         ) from None
-
-
-def _reason(error: Exception) -> str:
-    told = str(error).strip().partition("\n")[0].rstrip(".")
-    return told[:100] or type(error).__name__

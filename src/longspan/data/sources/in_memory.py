@@ -6,7 +6,6 @@ To predict from, they are read row by row (`rows_of`).
 """
 
 import dataclasses
-import hashlib
 import os
 import sys
 import uuid
@@ -22,6 +21,7 @@ import pyarrow.parquet as pq
 from longspan.data.columns.annotations import Annotated, encoded, unpaired
 from longspan.data.columns.kinds import Column, TextFile
 from longspan.data.columns.values import BadCell, described, listed, shown
+from longspan.data.fingerprints import file_digest
 from longspan.data.sources.files.addresses import IN_MEMORY
 from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.sources.formats.folders import SPLIT_NAMES
@@ -171,8 +171,7 @@ def _cached_table(data: Any, columns: Sequence[Column], settings: Any, split: st
         with needing_room():
             folder.mkdir(parents=True, exist_ok=True)
             pq.write_table(table, part)
-            with part.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+            digest = file_digest(part)[:16]
             # In a folder of its own, so that its name can say what it is.
             path = folder / digest / f"{title}.parquet"
             path.parent.mkdir(exist_ok=True)

@@ -43,7 +43,7 @@ from longspan.data.sources.formats.parallel import parallel_files, read_parallel
 from longspan.data.sources.formats.rows import is_document, is_lines
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tables import is_object, list_objects, read_objects, read_table
-from longspan.errors import UserError
+from longspan.errors import UserError, first_line
 from longspan.machine.printing import printable
 
 if TYPE_CHECKING:
@@ -308,26 +308,22 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
-    local = address.startswith((".", "/", "~"))
-    parts = [str(expand(address))] if local else address.split("/", 2)
-    name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
-    if local:
-        examine(Path(name), "data.path")
-    elif files := [column for column in schema.of(File) if not isinstance(column, Media)]:
+    name, settings, is_local = hub_name(address)
+    files = [column for column in schema.of(File) if not isinstance(column, Media)]
+    if files and not is_local:
         raise UserError(
             f"data.{files[0].setting} needs files next to the table, got a data set of the Hub, which comes without "
             "them; use a table next to its files."
         )
     try:
         with needing_room():
-            loaded = load_dataset(name, settings, **(csv_options(name) if local else {}))
+            loaded = load_dataset(name, settings, **(csv_options(name) if is_local else {}))
     except UserError:
         raise
     except (DatasetsError, OSError, ValueError) as error:
-        problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(
-            f"expected to load the data set {address!r}, got an error ({problem}); check its name, OWNER/NAME or "
-            "OWNER/NAME/CONFIG, and the connection."
+            f"expected to load the data set {address!r}, got an error ({first_line(error)}); check its name, "
+            "OWNER/NAME or OWNER/NAME/CONFIG, and the connection."
         ) from None
     sources = {
         split: _hub_split(loaded[found], f"{address}, {found}", schema, Path(name))
@@ -339,6 +335,20 @@ def find_hub(address: str, schema: Schema) -> dict[str, Source]:
             f"expected a split 'train' in the data set 'hub:{address}', got {', '.join(loaded)}; use another data set."
         )
     return sources
+
+
+def hub_name(address: str) -> tuple[str, str | None, bool]:
+    """Name of a data set, OWNER/NAME or a folder; its configuration; and whether it is a folder, which is there.
+
+    Raises:
+        UserError: The folder does not exist.
+    """
+    if address.startswith((".", "/", "~")):
+        folder = expand(address)
+        examine(folder, "data.path")
+        return str(folder), None, True
+    parts = address.split("/", 2)
+    return "/".join(parts[:2]), parts[2] if len(parts) > 2 else None, False
 
 
 def csv_options(folder: str) -> dict[str, Any]:

@@ -23,20 +23,21 @@ from pyarrow import ArrowException
 
 from longspan.data.columns.files import File
 from longspan.data.sources.files.decoding import open_text
-from longspan.data.sources.files.opening import encoding_of, examine, expand, open_packed, packed_suffix
+from longspan.data.sources.files.opening import encoding_of, examine, expand, open_measured, open_packed, packed_suffix
 from longspan.data.sources.formats.folders import SPLIT_NAMES, list_files
 from longspan.data.sources.formats.rows import is_document
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tables import FORMATS, PLAIN, read_table
-from longspan.data.sources.locating import Source, class_names, csv_options, find
-from longspan.errors import UserError
+from longspan.data.sources.locating import Source, class_names, csv_options, find, hub_name
+from longspan.errors import UserError, first_line
 from longspan.machine.printing import json_text, note, printable
 
 #: Shards of which a sample is taken, and shards that are read in turns.
 _SAMPLED, _OPEN = 64, 8
 #: Rows and characters of a block, and rows that are read of a shard before it is the turn of the next.
 _ROWS, _CHARACTERS, _TURN = 8192, 1 << 23, 64
-#: Characters of the documents that text files are cut into, at ends of lines; bytes by which rows are estimated.
+#: Characters of the documents that text files are cut into, at ends of lines; bytes of a file, packed or not, by which
+#: rows are estimated.
 _PART, _LOOK = 1 << 20, 1 << 20
 
 Place = dict[str, Any]
@@ -205,19 +206,19 @@ def _file_shard(path: Path, schema: Schema) -> Shard:
         try:
             rows = int(pq.read_metadata(path).num_rows)
         except (ArrowException, OSError) as error:
-            problem = str(error).strip().partition("\n")[0].rstrip(".")
             raise UserError(
-                f"{printable(path.name)}: expected a parquet file, got a damaged or packed one ({problem}); restore or "
-                "unpack it."
+                f"{printable(path.name)}: expected a parquet file, got a damaged or packed one ({first_line(error)}); "
+                "restore or unpack it."
             ) from None
     return Shard(printable(path.name), [str(path.resolve()), facts.st_size, facts.st_mtime_ns], read, rows)
 
 
 def _rows_in(path: Path, kind: str, size: int) -> int:
-    """Rows of a text file, estimated by its beginning; a packed one, whose size says little, is read whole."""
-    packed, read, rows, quotes, last = path.suffix.lower() != kind, 0, 0, 0, b"\n"
-    with open_packed(path) as raw:
-        while block := raw.read(_LOOK):
+    """Rows of a text file, packed or not, estimated by its beginning."""
+    read, rows, quotes, last = 0, 0, 0, b"\n"
+    with open_measured(path) as (lines, packed):
+        # A little at a time, as some formats read as many packed bytes ahead.
+        while block := lines.read(_LOOK // 16):
             read, last = read + len(block), block[-1:]
             if kind == PLAIN:
                 rows = -(-read // _PART)
@@ -228,10 +229,13 @@ def _rows_in(path: Path, kind: str, size: int) -> int:
                 rows, quotes = rows + int(((values == ord("\n")) & outside).sum()), quotes + block.count(b'"')
             else:
                 rows += block.count(b"\n")
-            if not packed:
+            if packed.tell() >= _LOOK:
+                share = packed.tell() / size
                 break
+        else:
+            share = 1.0
     rows += last != b"\n" and kind != PLAIN
-    return max(1, rows if packed or read >= size else round(rows * size / read))
+    return max(1, round(rows / share))
 
 
 def _parts(path: Path, schema: Schema) -> Iterator[Row]:
@@ -263,29 +267,28 @@ def _hub_shards(address: str, schema: Schema) -> dict[str, list[Shard]]:
 
     if files := schema.of(File):
         raise UserError(f"expected texts in the rows to stream, got files (data.{files[0].setting}); download them.")
-    local = address.startswith((".", "/", "~"))
-    parts = [str(expand(address))] if local else address.split("/", 2)
-    name, settings = (parts[0], None) if local else ("/".join(parts[:2]), parts[2] if len(parts) > 2 else None)
+    name, settings, is_local = hub_name(address)
     try:
-        builder = load_dataset_builder(name, settings, **(csv_options(name) if local else {}))
+        builder = load_dataset_builder(name, settings, **(csv_options(name) if is_local else {}))
         streams = builder.as_streaming_dataset()
     except (DatasetsError, OSError, ValueError, NotImplementedError) as error:
-        problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         raise UserError(
-            f"expected to stream the data set {address!r}, got an error ({problem}); check its name, OWNER/NAME or "
-            "OWNER/NAME/CONFIG, and the connection."
+            f"expected to stream the data set {address!r}, got an error ({first_line(error)}); check its name, "
+            "OWNER/NAME or OWNER/NAME/CONFIG, and the connection."
         ) from None
     known = builder.info.splits or {}
     found: dict[str, list[Shard]] = {}
     for split, stream in streams.items():
         if split not in SPLIT_NAMES:
             continue
-        title, files_of = f"{address}, {split}", str((builder.config.data_files or {}).get(split, ""))
+        title, files = f"{address}, {split}", (builder.config.data_files or {}).get(split, [])
+        # Times of files in a folder, or the commit of a data set of the Hub.
+        versions = getattr(files, "origin_metadata", [])
         total = int(getattr(known.get(split), "num_examples", 0) or 0)
         found[SPLIT_NAMES[split]] = [
             Shard(
                 title if stream.num_shards == 1 else f"{title}, shard {number + 1}",
-                [address, split, number, files_of],
+                [address, split, number, list(files), versions],
                 partial(_hub_rows, stream.shard(stream.num_shards, number), title, number),
                 total // stream.num_shards,
             )
@@ -305,10 +308,9 @@ def _hub_rows(stream: Any, title: str, shard: int, schema: Schema) -> Iterator[R
             row = next(rows, None)
         # Clients of HTTP raise errors of many classes.
         except Exception as error:
-            problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise UserError(
-                f"expected to read on in {title}, got an error ({problem}); check the connection, and go on with "
-                "--resume."
+                f"expected to read on in {title}, got an error ({first_line(error)}); check the connection, and go on "
+                "with --resume."
             ) from error
         if row is None:
             return

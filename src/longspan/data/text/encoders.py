@@ -13,7 +13,7 @@ from transformers.utils import logging as messages
 
 from longspan.data.sources.files.opening import expand, missing
 from longspan.data.text.tokenization import special_tokens
-from longspan.errors import UserError
+from longspan.errors import UserError, first_line
 from longspan.models.window_encoder import WindowEncoder, described
 
 
@@ -132,8 +132,7 @@ def _place(name: str) -> str:
 
 
 def _unreadable(name: str, error: Exception) -> UserError:
-    problem = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")
     return UserError(
         f"expected the folder of a pretrained model with safetensors files or its name on the Hugging Face Hub as "
-        f"model.encoder, got {name!r}, which could not be loaded ({problem}); check the name or the folder."
+        f"model.encoder, got {name!r}, which could not be loaded ({first_line(error)}); check the name or the folder."
     )

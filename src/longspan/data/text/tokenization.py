@@ -24,7 +24,7 @@ from longspan.data.text.threads import backend_ids, no_rust_threads
 from longspan.data.text.tokenizer_training import END, MASK, PAD, UNKNOWN, learn
 from longspan.data.text.truncation import special_ids, truncated
 from longspan.data.text.word_lookup import WordLookup, lookup_for
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, first_line, suggestion
 from longspan.machine.limits import cores
 
 TOKENS_VERSION = 2
@@ -290,7 +290,7 @@ def pretrained_tokenizer(name: str, *, end: bool, mask: bool) -> PreTrainedToken
         hint = hint if hint.startswith("did") else "check the name, or the folder for its tokenizer files."
         raise UserError(
             f"data.tokens must be {', '.join(TRAINED_TOKENS)} or a pretrained tokenizer, got {name!r}, which could not "
-            f"be loaded as one ({_problem(error)}); {hint}"
+            f"be loaded as one ({first_line(error)}); {hint}"
         ) from None
     return _with_special(tokenizer, end, mask)
 
@@ -312,7 +312,7 @@ def tokenizer_of_run(folder: str, *, end: bool, mask: bool) -> PreTrainedTokeniz
     except Exception as error:
         raise UserError(
             f"data.tokenizer_from: expected a tokenizer in {folder!r}, got files that cannot be loaded as one "
-            f"({_problem(error)}); restore them."
+            f"({first_line(error)}); restore them."
         ) from None
     return _with_special(tokenizer, end, mask)
 
@@ -332,7 +332,3 @@ def _with_special(tokenizer: PreTrainedTokenizerBase, end: bool, mask: bool) -> 
     # The limit is that of the model it was trained for.
     tokenizer.model_max_length = VERY_LARGE_INTEGER
     return tokenizer
-
-
-def _problem(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")

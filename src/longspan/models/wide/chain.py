@@ -4,10 +4,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from longspan.models.parts.words import LETTERS
+from longspan.models.parts.words import Torch
 from longspan.models.wide.base import ScaledPart
 from longspan.models.wide.classifier import fold_of
-from longspan.models.wide.word_features import KNOWN, NOTHING, decoded, kinds_of_characters, lower_cases, word_features
+from longspan.models.wide.word_features import kinds_of_characters, lower_cases
+from longspan.ops.words import KNOWN, LETTERS, NOTHING, code_points, word_features
 
 #: Number of folds: what the network reads of a training document is fitted without the documents of its own fold.
 FOLDS = 3
@@ -95,9 +96,10 @@ class WideChain(ScaledPart):
         spelled = self.spelling[ids[real]]
         there = spelled > 0
         word = _numbers(first)[real].unsqueeze(1).expand_as(spelled)[there]
-        codes, sizes = decoded(spelled[there], word, int(by_row.sum()))
+        codes, sizes = code_points(spelled[there], word, int(by_row.sum()), Torch)
         given = None if feature_ids is None else feature_ids[first]
-        return word_features(codes, sizes, by_row, given, self.lower, self.kinds)
+        found: Tensor = word_features(codes, sizes, by_row, given, self.lower, self.kinds, Torch)
+        return found
 
     def scores(self, hashes: Int[Tensor, "w f"], folds: Int[Tensor, " w"] | None = None) -> Float[Tensor, "w l"]:
         """Return u of words with these features in float32, whatever the weights are in.

@@ -1,4 +1,4 @@
-"""Hand-made features of words, as taggers had before they learned features, hashed to 64 bits: `word_features`.
+"""Hand-made features of words, as taggers had before they learned features: `longspan.ops.words.word_features`.
 
 A word has itself, its lower case, its first and last 1 to 4 characters, and its shape. It also has the three words on
 either side, the endings and shapes of the next ones, and pairs and threes of words, endings and shapes. These features
@@ -21,14 +21,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from longspan.models.parts.words import Torch
-from longspan.ops import words as hashes
-
-NOTHING = hashes.NOTHING
-"""The hash of a feature that a word does not have."""
-
-KNOWN = hashes.KNOWN
-"""Characters below have a lower case and a kind here: Latin, Greek, Cyrillic and what else has capital letters."""
+from longspan.ops.words import DIGIT, KNOWN, LETTER, LOWER, UPPER
 
 
 @functools.cache
@@ -40,10 +33,10 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _kind(character: str) -> int:
-    cased = hashes.UPPER if character.isupper() else hashes.LOWER if character.islower() else 0
+    cased = UPPER if character.isupper() else LOWER if character.islower() else 0
     # Vowel signs of Indian and other scripts are marks (M).
-    letter = hashes.LETTER if character.isalpha() or unicodedata.category(character)[0] == "M" else 0
-    return cased or (hashes.DIGIT if character.isdigit() else letter)
+    letter = LETTER if character.isalpha() or unicodedata.category(character)[0] == "M" else 0
+    return cased or (DIGIT if character.isdigit() else letter)
 
 
 def lower_cases() -> Int[Tensor, " k"]:
@@ -61,39 +54,3 @@ def characters_of(words: Sequence[str]) -> tuple[Int[Tensor, " m"], Int[Tensor, 
     """Return the code points of words, one after the other, and how many each has."""
     codes = np.frombuffer("".join(words).encode("utf-32-le", "surrogatepass"), dtype="<u4")
     return torch.from_numpy(codes.astype(np.int64)), torch.tensor([len(word) for word in words], dtype=torch.long)
-
-
-def decoded(
-    spelled: Int[Tensor, " n"], word: Int[Tensor, " n"], words: int
-) -> tuple[Int[Tensor, " m"], Int[Tensor, " w"]]:
-    """Return the code points of words whose bytes in UTF-8 are given, one after the other, and how many each has.
-
-    Args:
-        spelled: the bytes of all words.
-        word: the word of each.
-        words: their number.
-    """
-    found: tuple[Tensor, Tensor] = hashes.code_points(spelled, word, words, Torch)
-    return found
-
-
-def word_features(
-    codes: Int[Tensor, " m"],
-    sizes: Int[Tensor, " w"],
-    by_row: Int[Tensor, " r"],
-    features: Int[Tensor, " w"] | None,
-    lower: Int[Tensor, " k"],
-    kinds: Int[Tensor, " k"],
-) -> Int[Tensor, "w f"]:
-    """Return the hashes of the features of each word, `NOTHING` for those that it does not have.
-
-    Args:
-        codes: the code points of all words.
-        sizes: their number for each word.
-        by_row: number of words of each sentence.
-        features: the further feature of each word, above 0; 0 where it is not known.
-        lower: from `lower_cases`.
-        kinds: from `kinds_of_characters`.
-    """
-    found: Tensor = hashes.word_features(codes, sizes, by_row, features, lower, kinds, Torch)
-    return found

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ import numpy as np
 from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig
 from longspan.data.sources.formats.rows import Row
+from longspan.errors import UserError
 from longspan.results import Prediction
 
 #: Size of a window: rows that are read, grouped by length and answered at a time.
@@ -25,18 +27,39 @@ class Damaged(Exception):
     """Contents of an export that cannot be used, in words that follow "got"."""
 
 
+@dataclass(frozen=True)
+class Answers:
+    """Reading of rows as a program's inputs, and of its outputs as answers: what `export.json` says of them.
+
+    Attributes:
+        labels: Names of the outputs.
+        data: Settings of `[data]`, those of `Answering.reading`.
+        limits: The most tokens that each part of the model takes.
+    """
+
+    labels: list[str]
+    data: dict[str, Any]
+    limits: dict[str, int]
+
+    def __post_init__(self) -> None:
+        if not self.labels or len(set(self.labels)) < len(self.labels):
+            raise UserError(f"labels must be different names, got {len(self.labels)}; restore them.")
+        if not all(type(most) is int and most > 0 for most in self.limits.values()):
+            raise UserError("limits must be numbers of tokens, got something else; restore them.")
+
+
 class Answering(ABC):
     """Reading of rows as a program's inputs, and of its outputs as predictions.
 
     A task whose exports predict in a way of their own has one in its module `program`, which imports no PyTorch.
 
     Args:
-        answers: What `export.json` says of them, an instance of `answers`.
+        answers: An instance of `answers`.
         folder: The export.
         tokenizer: Its tokenizer, of `tokenizers`.
 
     Attributes:
-        answers: Dataclass of what `export.json` says.
+        answers: Class of what `export.json` says.
         data_config: Class of the settings of `[data]`.
         reading: Those settings that say how files are read; the others name files.
         prediction: Class of the predictions.

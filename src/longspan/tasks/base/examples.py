@@ -46,8 +46,9 @@ from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.mixing import WideTrainer, in_units
 from longspan.tasks.base.options import LengthTrainingOptions
 from longspan.tasks.base.task import Counted, D, P, Prepared, Recipe, Run
+from longspan.training.arguments import data_seed
 from longspan.training.encoder_outputs import EncoderOutputs
-from longspan.training.lengths import LengthTrainer, data_seed, outputs, targets
+from longspan.training.lengths import LengthTrainer, outputs, targets
 
 #: Columns of texts.
 _TEXTS = (Value("string"), Value("large_string"))

@@ -49,7 +49,7 @@ from longspan.tasks.frame_labelling.trainer import (
     smoothed,
 )
 from longspan.tasks.frame_labelling.windows import LABELS, DrawnWindows, cut_for, recordings, windowed
-from longspan.training.lengths import data_seed
+from longspan.training.arguments import data_seed
 
 #: Windows of a recording that are read together, and seconds of raw sound that are waited for.
 _TOGETHER, _PIECE = 8, 0.1

@@ -1,6 +1,5 @@
 """Training a language model on streams of segments, with states that carry over from one to the next."""
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from longspan.data.sources.formats.schema import Row
-from longspan.data.sources.shards import ShardReader, Streamed
+from longspan.data.sources.shards import ShardReader
 from longspan.data.text.long_documents import token_arrays
 from longspan.errors import UserError
 from longspan.models import MixerStates
@@ -31,9 +30,10 @@ from longspan.tasks.language_modelling.parts import LOSSES, losses_of_parts, par
 from longspan.tasks.language_modelling.scores import LanguageScores
 from longspan.tasks.language_modelling.segments import IGNORED, SegmentBatches, SegmentData, StreamedSegments
 from longspan.training import processes
+from longspan.training.arguments import data_seed
 from longspan.training.base import LongspanTrainer
-from longspan.training.lengths import Loader, data_seed
-from longspan.training.streams import BlockStream, Examples, StreamBatches
+from longspan.training.lengths import Loader
+from longspan.training.streams import BlockStream, Examples
 
 #: Number of tokens of the validation split that the weights of a mixture are fitted to: more change them little.
 _ENOUGH = 30_000
@@ -61,10 +61,9 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         end_id: the token around documents.
         pad_id: the token that pads the last segment of a document.
         max_eval_tokens: maximum number of tokens, ends of documents included, that `score` reads; 0 means all.
-        streamed: training rows that are read in place of the data set, which is a sample of them; None for none.
-        read: makes tokens of their texts.
-        kwargs: what `Trainer` takes; `per_device_train_batch_size` is the number of rows in a process. Data sets are
-            those of `longspan.data.text.long_documents.tokenize_documents`.
+        read: makes tokens of the texts of streamed rows.
+        kwargs: what `LongspanTrainer` takes; `per_device_train_batch_size` is the number of rows in a process. Data
+            sets are those of `longspan.data.text.long_documents.tokenize_documents`.
 
     Raises:
         UserError: from `train`, when a checkpoint lacks matching states.
@@ -80,7 +79,6 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         end_id: int,
         pad_id: int,
         max_eval_tokens: int = 0,
-        streamed: Streamed | None = None,
         read: Callable[[Sequence[str]], Sequence[np.ndarray]] | None = None,
         **kwargs: Any,
     ) -> None:
@@ -92,25 +90,18 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         self.carries = carries
         self._states: MixerStates | None = None
         self._loss_as_trained: float | None = None
-        self.streamed, self.read = streamed, read
+        self.read = read
 
-    @functools.cached_property
-    def stream(self) -> StreamBatches | None:
-        """Batches of streamed rows; None where the data are stored."""
-        if self.streamed is None or self.read is None:
-            return None
-        read, world, seed = self.read, self.group_count, data_seed(self.args)
-
-        def documents(rows: Sequence[Row], number: int) -> list[np.ndarray]:
-            order = np.random.default_rng((seed, number)).permutation(len(rows))
-            return list(read([rows[place].values["text"] for place in order]))
-
-        reader = ShardReader(self.streamed, seed, self.group_number, world)
+    def stream_batches(self, reader: ShardReader) -> tuple[Any, int]:
+        documents = BlockStream(reader, self._documents_of)
         data = SegmentData([], self.segment_length, end_id=self.end_id, pad_id=self.pad_id)
-        batches = StreamedSegments(BlockStream(reader, documents), data, self._train_batch_size)
-        most = self.args.max_steps * self.args.gradient_accumulation_steps
-        count = self.streamed.batches(len(self._batches()), most)
-        return StreamBatches(batches, count, self.args.process_index, world, self.streamed.fingerprint())
+        return StreamedSegments(documents, data, self._train_batch_size), len(self._batches())
+
+    def _documents_of(self, rows: Sequence[Row], number: int) -> Sequence[np.ndarray]:
+        """Tokens of the documents in the block of streamed rows with a number, in a random order."""
+        assert self.read is not None
+        order = np.random.default_rng((data_seed(self.args), number)).permutation(len(rows))
+        return self.read([rows[place].values["text"] for place in order])
 
     def cut_rows(self, count: int) -> None:
         if self.carries:
@@ -249,14 +240,12 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         return values
 
     def save_state(self, checkpoint: Path) -> None:
-        if self.stream is not None:
-            self.stream.save(checkpoint)
+        super().save_state(checkpoint)
         if self._states is not None:
             save_file(self._states.tensors(), self._states_file(checkpoint), {"processes": str(self.args.world_size)})
 
     def restore_state(self, checkpoint: Path) -> None:
-        if self.stream is not None and not self.finishing:
-            self.stream.restore(checkpoint)
+        super().restore_state(checkpoint)
         if self.carries and not self.finishing:
             self._states = self._read_states(checkpoint)
 

@@ -52,7 +52,7 @@ from longspan.tasks.masked_spans.masking import (
     with_sentinels,
 )
 from longspan.tasks.masked_spans.options import EvaluationOptions, MaskedSpansData, TrainingOptions
-from longspan.training.lengths import data_seed
+from longspan.training.arguments import data_seed
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,9 @@ from longspan.tasks.masked_words.rows import (
 )
 from longspan.tasks.masked_words.scores import MaskedScores, masked_scores
 from longspan.training import processes
+from longspan.training.arguments import data_seed
 from longspan.training.base import LongspanTrainer
-from longspan.training.lengths import Loader, data_seed
+from longspan.training.lengths import Loader
 
 
 def filled_mask(run: Run, row: Row, of: str, at: float | None) -> Case:

@@ -11,7 +11,6 @@ import torch
 from datasets import Dataset, DatasetDict
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.utils.data import Dataset as Rows
 from torch.utils.data import Sampler
 from transformers import PreTrainedModel, TrainingArguments
 
@@ -47,8 +46,10 @@ from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, ba
 from longspan.tasks.node_classification import baselines
 from longspan.tasks.node_classification.baselines.linear import Linear
 from longspan.tasks.node_classification.options import PredictionOptions, TrainingOptions
+from longspan.training.arguments import data_seed
 from longspan.training.base import LongspanTrainer
-from longspan.training.lengths import Loader, data_seed, targets
+from longspan.training.lengths import Loader, targets
+from longspan.training.streams import Examples
 
 Drawn = tuple[int, int, np.ndarray]
 """The epoch and the number of a batch, and the rows of the data set in it."""
@@ -95,7 +96,7 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
             len(self.nodes), self.batch_nodes, self.seed, self.args.process_index, self.args.world_size
         )
         return Loader(
-            _Itself(),
+            Examples(),
             batch_sampler=batches,
             collate_fn=self.collated,
             num_workers=self.args.dataloader_num_workers,
@@ -211,13 +212,6 @@ class NodeBatches(Sampler[list[Drawn]]):
         order = np.random.default_rng((self.seed, self.epoch)).permutation(self.rows)
         for number, first in enumerate(range(0, self.rows, self.together)):
             yield [(self.epoch, number, order[first : first + self.together][self.rank :: self.world])]
-
-
-class _Itself(Rows[Any]):
-    """A data set whose examples are what its sampler says."""
-
-    def __getitem__(self, drawn: Drawn) -> Drawn:
-        return drawn
 
 
 @dataclass(frozen=True)

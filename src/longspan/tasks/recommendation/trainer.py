@@ -14,8 +14,9 @@ from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
 from longspan.tasks.recommendation.samples import Collator, Impressions, Samples, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores
+from longspan.training.arguments import data_seed
 from longspan.training.base import LongspanTrainer
-from longspan.training.lengths import Loader, data_seed
+from longspan.training.lengths import Loader
 
 
 class RecommendationTrainer(LongspanTrainer[RecommendationScores]):

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from longspan.models.parts.linear_chain import LinearChain
 from longspan.models.wide.chain import FOLDS, WideChain
-from longspan.models.wide.word_features import NOTHING
 from longspan.ops.compiled import compiled
 from longspan.ops.crf import best_path
+from longspan.ops.words import NOTHING
 from longspan.tasks.token_classification.labels import OUTSIDE
 
 #: Size of a weight's first step, and passes over the sentences. CRFsuite with 100 steps of L-BFGS is no more accurate.

@@ -21,7 +21,7 @@ from longspan.data.text.words import WordEncoder
 from longspan.errors import UserError
 from longspan.ops.crf_numpy import best_path, log_marginals
 from longspan.ops.words import KNOWN, LETTERS, NOTHING, Numpy, code_points, feature_rows, spelling_rows, word_features
-from longspan.tasks.base.answering import Answering, Damaged, Runner, windows
+from longspan.tasks.base.answering import Answering, Answers, Damaged, Runner, windows
 from longspan.tasks.token_classification.options import TokenData
 from longspan.tasks.token_classification.prediction import ANNOTATION_FORMATS, WordsPrediction, formats
 from longspan.tasks.token_classification.reading import RowWords, Split, WordReader, columns
@@ -38,15 +38,12 @@ _LEAST, _NEVER = -8.0, -1e4
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Reading of documents as a program's inputs, and of its outputs as labels.
+class WordAnswers(Answers):
+    """Labels of words.
 
     Attributes:
-        labels: Names of the outputs.
         plain: Whether labels are not of spans.
         crf: Whether a sentence's labels depend on each other.
-        data: Settings of `[data]`, those of `Tagger.reading`.
-        limits: The most tokens that each part of the model takes.
         before, after: Special tokens around a text.
         unknown: The unknown token; -1 for none.
         features: Values of the further feature of words, numbered from 1, where the model reads one.
@@ -54,11 +51,8 @@ class Answers:
         rows: Rows of the table that `word_rows` are of; 0 for none.
     """
 
-    labels: list[str]
     plain: bool
     crf: bool
-    data: dict[str, Any]
-    limits: dict[str, int]
     before: list[int]
     after: list[int]
     unknown: int
@@ -68,19 +62,14 @@ class Answers:
     rows: int
 
     def __post_init__(self) -> None:
-        if not self.labels or len(set(self.labels)) < len(self.labels):
-            raise UserError(f"labels must be different names, got {len(self.labels)}; restore them.")
+        super().__post_init__()
         numbers = (self.reach, self.feature_reach, self.rows, *self.before, *self.after)
         if not all(0 <= number < 1 << 31 for number in numbers) or self.rows == 1 or max(numbers[:2]) > 1000:
             raise UserError("numbers of words, rows and tokens must be small, got others; restore them.")
-        if not all(type(most) is int and most > 0 for most in self.limits.values()):
-            raise UserError("limits must be numbers of tokens, got something else; restore them.")
-        if self.data.keys() != {*Tagger.reading}:
-            raise UserError(f"data must have the keys {', '.join(Tagger.reading)}, got others; restore them.")
-        if not _takes_bounded_time(str(self.data["strip"])):
+        if not _takes_bounded_time(str(self.data.get("strip"))):
             raise UserError(
                 "data.strip must be of at most 100 characters, and have a single one of * and +, or at most ten of ? "
-                f"and |, got {str(self.data['strip'])[:100]!r}; use the run folder."
+                f"and |, got {str(self.data.get('strip'))[:100]!r}; use the run folder."
             )
 
 
@@ -91,7 +80,7 @@ class Tagger(Answering):
     `longspan.models.parts.words.WordCharacters`) and the scores of transitions, starts and ends.
     """
 
-    answers = Answers
+    answers = WordAnswers
     data_config = TokenData
     reading = (
         *("text_column", "label_column", "feature_column", "sentences_column", "unit", "strip", "tokens", "encoding"),
@@ -102,7 +91,7 @@ class Tagger(Answering):
     formats = formats()
     annotation_formats = ANNOTATION_FORMATS
 
-    def __init__(self, answers: Answers, folder: Path, tokenizer: Any) -> None:
+    def __init__(self, answers: WordAnswers, folder: Path, tokenizer: Any) -> None:
         self._answers, self._tokenizer = answers, tokenizer
         self._encoder = WordEncoder(tokenizer, None if answers.unknown < 0 else answers.unknown)
         try:
@@ -260,7 +249,7 @@ class Tagger(Answering):
         return np.where(later, np.array(inside)[tags], tags), scores
 
 
-def _check_arrays(arrays: Mapping[str, np.ndarray], answers: Answers, tokenizer: Any) -> None:
+def _check_arrays(arrays: Mapping[str, np.ndarray], answers: WordAnswers, tokenizer: Any) -> None:
     """Raise Damaged unless the arrays are those that the answers and the tokenizer need."""
     labels, wide = len(answers.labels), "keys" in arrays
     tokens, size = (arrays[name].shape[0] if name in arrays and arrays[name].ndim else 0 for name in ("begins", "keys"))

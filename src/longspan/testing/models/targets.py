@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from longspan import models
-from longspan.errors import UserError, suggestion
+from longspan.errors import UserError, first_line, suggestion
 from longspan.machine.imports import named_in
 from longspan.models import LongspanConfig
 from longspan.testing.models.sizes import tiny
@@ -140,10 +140,9 @@ def _tried(subject: Subject, told: str) -> Subject:
 
 
 def _cannot_build(told: str, error: Exception) -> UserError:
-    reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
     return UserError(
-        f"expected a tiny model of {told!r} that reads tokens, got an error ({type(error).__name__}: {reason}); give "
-        "longspan.testing.check_model a configuration of your own."
+        f"expected a tiny model of {told!r} that reads tokens, got an error ({type(error).__name__}: "
+        f"{first_line(error)}); give longspan.testing.check_model a configuration of your own."
     )
 
 

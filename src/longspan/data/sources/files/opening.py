@@ -109,10 +109,18 @@ def open_packed(path: Path) -> Iterator[BinaryIO]:
         UserError: It cannot be read, is not compressed in this format, is incomplete, or is a .zip with no file or
             several.
     """
+    with open_measured(path) as (stream, _):
+        yield stream
+
+
+@contextmanager
+def open_measured(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Open a file as `open_packed` does, and yield the packed one, too, whose `tell` is about what has been read."""
     kind = path.suffix.lower()
     try:
         with ExitStack() as stack:
-            yield _open(path, kind, stack)
+            raw = stack.enter_context(path.open("rb"))
+            yield _open(raw, path, kind, stack), raw
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise _incomplete(path, kind, error) from None
     except OSError as error:
@@ -130,16 +138,15 @@ def _incomplete(path: Path, kind: str, error: Exception) -> UserError:
     return UserError(f"{printable(path.name)} is not a complete {COMPRESSED[kind]} file ({error}); compress it again.")
 
 
-def _open(path: Path, kind: str, stack: ExitStack) -> BinaryIO:
+def _open(raw: BinaryIO, path: Path, kind: str, stack: ExitStack) -> BinaryIO:
     if kind == ".gz":
-        return cast(BinaryIO, stack.enter_context(gzip.open(path)))
+        return cast(BinaryIO, stack.enter_context(gzip.open(raw)))
     if kind == ".xz":
-        return cast(BinaryIO, stack.enter_context(lzma.open(path)))
+        return cast(BinaryIO, stack.enter_context(lzma.open(raw)))
     if kind == ".zip":
-        return cast(BinaryIO, stack.enter_context(_open_member(stack.enter_context(zipfile.ZipFile(path)), path)))
-    raw = stack.enter_context(path.open("rb"))
+        return cast(BinaryIO, stack.enter_context(_open_member(stack.enter_context(zipfile.ZipFile(raw)), path)))
     if kind == ".zst":
-        return cast(BinaryIO, stack.enter_context(io.BufferedReader(_Zstandard(raw), _CHUNK)))
+        return cast(BinaryIO, stack.enter_context(io.BufferedReader(_Zstandard(raw), 1 << 16)))
     return raw
 
 

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.sources.files.opening import expand, missing
-from longspan.errors import UserError
+from longspan.errors import UserError, first_line
 from longspan.machine import imports
 from longspan.machine.printing import note
 from longspan.tasks.base.baselines.bags import BagBaseline, Matrices
@@ -128,7 +128,7 @@ def _modules(name: str, folder: Path) -> set[str]:
     try:
         return {str(module["type"]).rpartition(".")[2] for module in json.loads(path.read_text(encoding="utf-8"))}
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise _expected(name, f"whose modules.json cannot be read ({_problem(error)})") from error
+        raise _expected(name, f"whose modules.json cannot be read ({first_line(error)})") from error
 
 
 def _has_token_embeddings(folder: Path) -> bool:
@@ -148,10 +148,6 @@ def _expected(name: str, problem: str) -> UserError:
     )
 
 
-def _problem(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".:")
-
-
 # Embeddings
 
 
@@ -165,7 +161,7 @@ def embeddings(model: Pretrained, texts: Mapping[str, Sequence[str]]) -> dict[st
         encode = _static(model) if model.static else _contextual(model, texts)
     # Unexpected files raise anything in transformers, and plain `Exception` in tokenizers.
     except Exception as error:
-        raise _expected(model.name, f"which could not be loaded ({_problem(error)})") from error
+        raise _expected(model.name, f"which could not be loaded ({first_line(error)})") from error
     found = {name: _encoded(encode, split, name) for name, split in texts.items()}
     if not all(np.isfinite(split).all() for split in found.values()):
         raise _expected(model.name, "whose embeddings of some documents are not finite numbers")

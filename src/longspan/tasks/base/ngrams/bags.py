@@ -56,15 +56,20 @@ class Bags:
             count: Maps token ids and mask, `(b, t)`, to numbers `(b, g)` below `size`, and how often there is each.
             size: Number of values.
         """
-        nothing = np.zeros(0, np.int32)
-        parts = [(nothing, nothing)] * len(documents)
+        counts, parts = np.zeros(len(documents), np.int64), []
         for batch, ids, mask in batches(documents, "Counting n-grams"):
             found, times = (tensor.int().numpy() for tensor in count(ids, mask))
-            for row, of_row, times_of_row in zip(batch, found, times, strict=True):
-                there = times_of_row > 0
-                parts[row] = of_row[there], times_of_row[there]
-        grams, amounts = (np.concatenate(each) for each in zip(*parts, strict=True))
-        return cls(grams, amounts.astype(np.float32), np.array([len(part) for part, _ in parts]), size)
+            there = times > 0
+            counts[batch] = there.sum(1)
+            parts.append((batch, found[there], times[there]))
+        starts = np.cumsum(counts) - counts
+        grams, amounts = np.empty(counts.sum(), np.int32), np.empty(counts.sum(), np.float32)
+        for batch, found, times in parts:
+            # Batches are of documents of similar length, from anywhere.
+            sizes = counts[batch]
+            places = np.repeat(starts[batch] - np.cumsum(sizes) + sizes, sizes) + np.arange(len(found))
+            grams[places], amounts[places] = found, times
+        return cls(grams, amounts, counts, size)
 
     @classmethod
     def dense(cls, values: np.ndarray) -> Self:
@@ -92,9 +97,12 @@ class Bags:
 
     def among(self, wanted: np.ndarray) -> "Bags":
         """The documents with only the n-grams for which `wanted`, `(size,)`, is true."""
-        inside = wanted[self.grams]
-        counts = np.bincount(self._documents()[inside], minlength=len(self.counts))
-        return Bags(self.grams[inside], self.amounts[inside], counts, self.size)
+        return self._where(wanted[self.grams])
+
+    def placed(self, keys: np.ndarray) -> "Bags":
+        """The documents with only the n-grams that have a place in a hash table: `keys`, `(p,)`, at grams modulo p."""
+        places = self.grams % np.int32(len(keys))
+        return replace(self, grams=places, size=len(keys))._where(keys[places] == self.grams)
 
     def presence(self) -> "Bags":
         """Return the same n-grams, of which each document has 1."""
@@ -120,6 +128,13 @@ class Bags:
             np.bincount(self.grams, np.repeat(column, self.counts) * self.amounts, self.size) for column in values.T
         ]
         return np.stack(columns, -1)
+
+    def _where(self, inside: np.ndarray) -> "Bags":
+        """The same documents with only the n-grams for which `inside`, `(m,)`, is true."""
+        before = np.concatenate([[0], np.cumsum(inside)])
+        ends = np.cumsum(self.counts)
+        counts = before[ends] - before[ends - self.counts]
+        return Bags(self.grams[inside], self.amounts[inside], counts, self.size)
 
     def _documents(self) -> np.ndarray:
         return np.repeat(np.arange(len(self.counts)), self.counts)

@@ -121,8 +121,9 @@ def fit_wide(
     weights = np.ones(len(wide.bias)) if class_weights is None else np.array(class_weights)
     known = np.zeros(0, np.int64) if latent is None else np.flatnonzero(latent.idf)
     single = ngram_hashes(torch.from_numpy(known).view(-1, 1), None)[:, 0, 0].numpy()
-    _give_places(wide, np.concatenate([Bags.of(documents, wide.hashed, 2**31).grams, single]))
-    found = Bags.of(documents, wide.counts, wide.buckets)
+    every = Bags.of(documents, wide.hashed, 2**31)
+    _give_places(wide, np.concatenate([every.grams, single]))
+    found = every.placed(wide.keys.numpy())
     placed = single % wide.buckets
     # Of equal places, one n-gram has it.
     there = wide.keys.numpy()[placed] == single
@@ -258,12 +259,13 @@ def _numbered(bags: Bags, more: np.ndarray) -> tuple[Bags, np.ndarray]:
     Those that no document has are left out, but for some `more`. What many documents have comes first, so that caches
     keep it.
     """
-    used, numbers, documents = np.unique(bags.grams, return_inverse=True, return_counts=True)
-    order = np.argsort(-documents, kind="stable")
-    rank = np.empty(len(order), np.int32)
-    rank[order] = np.arange(len(order))
-    used = np.concatenate([used[order], np.setdiff1d(more, used)])
-    return replace(bags, grams=rank[numbers], size=len(used)), used
+    documents = np.bincount(bags.grams, minlength=bags.size)
+    used = np.flatnonzero(documents)
+    used = used[np.argsort(-documents[used], kind="stable")]
+    rank = np.empty(bags.size, np.int32)
+    rank[used] = np.arange(len(used))
+    used = np.concatenate([used, np.setdiff1d(more, used)])
+    return replace(bags, grams=rank[bags.grams], size=len(used)), used
 
 
 def _choose(

@@ -55,17 +55,20 @@ class Regression:
         self._documents = documents
         self._starts = np.concatenate([[0], np.cumsum(documents.counts)])
         self._importance = class_weights.astype(np.float64)[labels]
-        self._squares = np.square(ratio, dtype=np.float32)
+        squares = np.square(ratio, dtype=np.float32)
         # The bias is as an n-gram that all documents have.
         self._lengths = 1 + Bags(documents.grams, documents.amounts**2, documents.counts, documents.size).sums(
-            self._squares
+            squares
         ).astype(np.float64)
         # One document more of each class, as some may have none.
         frequencies = np.bincount(labels, self._importance, classes) + 1
         self._prior = np.log(frequencies / frequencies.sum())
         self._truth = np.eye(classes)[labels]
         self._shares = _feasible(self._truth)
-        self._weights, self._bias = np.zeros(ratio.shape, np.float32), np.zeros(classes)
+        # Where an n-gram's ratios are of one size, its weights add up to 0: those of the last class follow.
+        columns = classes - int((squares == squares[:, :1]).all())
+        self._squares = np.ascontiguousarray(squares[:, :columns])
+        self._weights, self._bias = np.zeros((len(ratio), columns), np.float32), np.zeros(classes)
         self._penalty = math.inf
 
     def solve(self, penalty: float) -> Linear:
@@ -101,7 +104,9 @@ class Regression:
             )
             if left <= enough:
                 break
-        return Linear(self._weights.copy(), self._prior + self._bias)
+        weights, missing = self._weights, len(self._bias) - self._weights.shape[1]
+        last = -weights.sum(1, keepdims=True)[:, :missing]
+        return Linear(np.concatenate([weights, last], 1), self._prior + self._bias)
 
 
 def _feasible(shares: np.ndarray) -> np.ndarray:
@@ -111,39 +116,42 @@ def _feasible(shares: np.ndarray) -> np.ndarray:
 
 
 @compiled
-def _settle(logits: np.ndarray, slopes: np.ndarray, shares: np.ndarray, found: np.ndarray) -> None:
+def _settle(
+    logits: np.ndarray, slopes: np.ndarray, shares: np.ndarray, logs: np.ndarray, found: np.ndarray, errors: np.ndarray
+) -> None:
     """Fill `found` (c,) with the distribution p for which log p + slopes ⊙ (p - shares) + a constant are the logits.
 
-    Newton's method for log p and the constant together: each of its steps has a closed form.
+    Newton's method for log p and the constant together: each of its steps has a closed form. It begins with `logs`
+    (c,), those of the shares; these and `errors` (c,) are overwritten.
     """
-    constant, logs = 0.0, np.log(shares)
+    constant = 0.0
     # With the shares as they are, errors are those of the logits.
     for j in range(len(logits)):
         constant += shares[j] * (logits[j] - logs[j])
-    errors = np.empty(len(logits))
+        found[j] = shares[j]
     for _ in range(_STEPS):
         missing, total, slope, worst = 1.0, 0.0, 0.0, 0.0
         for j in range(len(logits)):
-            share = np.exp(logs[j])
-            steep = 1 + slopes[j] * share
-            error = logits[j] - slopes[j] * (share - shares[j]) - logs[j] - constant
-            errors[j] = error / steep
-            missing -= share
-            total += share / steep * error
-            slope += share / steep
-            worst = max(worst, abs(error))
+            errors[j] = logits[j] - slopes[j] * (found[j] - shares[j]) - logs[j] - constant
+            part = found[j] / (1 + slopes[j] * found[j])
+            missing -= found[j]
+            total += part * errors[j]
+            slope += part
+            worst = max(worst, abs(errors[j]))
         if worst < _NEAR and abs(missing) < _NEAR:
             break
         move = (total - missing) / slope
         constant += move
         for j in range(len(logits)):
-            step = errors[j] - move / (1 + slopes[j] * np.exp(logs[j]))
+            step = (errors[j] - move) / (1 + slopes[j] * found[j])
             logs[j] += min(max(step, -_FARTHEST), _FARTHEST)
+            found[j] = np.exp(logs[j])
     total = 0.0
     for j in range(len(logits)):
-        found[j] = max(np.exp(logs[j]), _LEAST)
+        found[j] = max(found[j], _LEAST)
         total += found[j]
-    found /= total
+    for j in range(len(logits)):
+        found[j] /= total
 
 
 @compiled
@@ -162,30 +170,36 @@ def _ascend(
     bias: np.ndarray,
 ) -> float:
     """Make each document's shares the best ones, with weights and bias that follow; return the gap met on the way."""
-    classes, gap = len(bias), 0.0
-    logits, found = np.empty(classes), np.empty(classes)
+    classes, columns, gap = len(bias), weights.shape[1], 0.0
+    # Memory that is taken once.
+    logits, slopes, logs = np.empty(classes), np.empty(classes), np.empty(classes)
+    found, errors = np.empty(classes), np.empty(classes)
     for i in order:
-        for j in range(classes):
-            logits[j] = prior[j] + bias[j]
+        logits[:] = 0
         for place in range(starts[i], starts[i + 1]):
             gram, amount = grams[place], amounts[place]
-            for j in range(classes):
+            for j in range(columns):
                 logits[j] += amount * weights[gram, j]
+        if columns < classes:
+            logits[columns] = -logits[:columns].sum()
+        logits += prior
+        logits += bias
         highest, total = logits.max(), 0.0
         for j in range(classes):
             total += np.exp(logits[j] - highest)
         normaliser = highest + np.log(total)
-        for j in range(classes):
-            gap += importance[i] * shares[i, j] * (np.log(shares[i, j]) - logits[j] + normaliser)
         scale = importance[i] / penalty
-        _settle(logits, scale * lengths[i], shares[i], found)
+        for j in range(classes):
+            logs[j], slopes[j] = np.log(shares[i, j]), scale * lengths[i, j]
+            gap += importance[i] * shares[i, j] * (logs[j] - logits[j] + normaliser)
+        _settle(logits, slopes, shares[i], logs, found, errors)
         for j in range(classes):
             logits[j] = scale * (shares[i, j] - found[j])
             shares[i, j] = found[j]
             bias[j] += logits[j]
         for place in range(starts[i], starts[i + 1]):
             gram, amount = grams[place], amounts[place]
-            for j in range(classes):
+            for j in range(columns):
                 weights[gram, j] += amount * logits[j] * squares[gram, j]
     return gap
 

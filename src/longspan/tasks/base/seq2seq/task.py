@@ -30,7 +30,8 @@ from longspan.tasks.base.seq2seq.search import Search, pair_lengths, scored_sear
 from longspan.tasks.base.seq2seq.trainer import DrawnPairs
 from longspan.tasks.base.seq2seq.word_alignment import WordAligner
 from longspan.tasks.base.task import Counted, D, O, Prepared, Recipe, Run
-from longspan.training.lengths import data_seed, scoring_batches
+from longspan.training.arguments import data_seed
+from longspan.training.lengths import scoring_batches
 
 
 class PairTask(PipelineTask[S, D, O, PairProcessor], Generic[S, D, O]):

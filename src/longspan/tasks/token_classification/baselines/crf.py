@@ -15,10 +15,11 @@ from longspan.data.text.processor import tokenizer_of
 from longspan.data.text.words import letters, word_starts
 from longspan.models import LongspanForTokenClassification
 from longspan.models.parts.losses import IGNORED
-from longspan.models.parts.words import first_of_words, gathered
+from longspan.models.parts.words import Torch, first_of_words, gathered
 from longspan.models.wide.chain import FOLDS, WideChain
 from longspan.models.wide.classifier import fold_of
-from longspan.models.wide.word_features import characters_of, kinds_of_characters, lower_cases, word_features
+from longspan.models.wide.word_features import characters_of, kinds_of_characters, lower_cases
+from longspan.ops.words import word_features
 from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe, check_validation
 from longspan.tasks.token_classification.fitted_chain import HashedSentences, chosen, cross_fitted, paths
 from longspan.tasks.token_classification.labelled_documents import by_sentence, read_documents
@@ -109,7 +110,7 @@ def _of_words(sentences: Sequence[_Labelled], values: Sequence[str], names: Sequ
         codes, sizes = characters_of([word for words, *_ in part for word in words])
         given = torch.tensor([numbers.get(value, 0) for _, extra, _ in part for value in extra or []])
         by_row = torch.tensor([len(words) for words, *_ in part])
-        hashes.append(word_features(codes, sizes, by_row, given if values else None, lower, kinds).numpy())
+        hashes.append(word_features(codes, sizes, by_row, given if values else None, lower, kinds, Torch).numpy())
     return HashedSentences(
         np.concatenate(hashes),
         np.array([labels.get(label, IGNORED) for *_, own in sentences for label in own], np.int64),

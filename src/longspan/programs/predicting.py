@@ -223,7 +223,7 @@ class Program:
         with _damaged(self.folder):
             if not isinstance(values[ANSWERS], dict) or values[ANSWERS].keys() != known.keys():
                 raise UserError(f"{ANSWERS} must have the keys {', '.join(known)}; restore it.")
-            answers = make(kind.answers, values[ANSWERS], ANSWERS)
+            answers: Any = make(kind.answers, values[ANSWERS], ANSWERS)
             if answers.data.keys() != {*kind.reading}:
                 raise UserError(f"data must have the keys {', '.join(kind.reading)}, got others; restore them.")
             return kind, answers

@@ -97,12 +97,12 @@ class Bags:
 
     def among(self, wanted: np.ndarray) -> "Bags":
         """The documents with only the n-grams for which `wanted`, `(size,)`, is true."""
-        return self._where(wanted[self.grams])
+        return self.where(wanted[self.grams])
 
     def placed(self, keys: np.ndarray) -> "Bags":
         """The documents with only the n-grams that have a place in a hash table: `keys`, `(p,)`, at grams modulo p."""
         places = self.grams % np.int32(len(keys))
-        return replace(self, grams=places, size=len(keys))._where(keys[places] == self.grams)
+        return replace(self, grams=places, size=len(keys)).where(keys[places] == self.grams)
 
     def presence(self) -> "Bags":
         """Return the same n-grams, of which each document has 1."""
@@ -129,7 +129,7 @@ class Bags:
         ]
         return np.stack(columns, -1)
 
-    def _where(self, inside: np.ndarray) -> "Bags":
+    def where(self, inside: np.ndarray) -> "Bags":
         """The same documents with only the n-grams for which `inside`, `(m,)`, is true."""
         before = np.concatenate([[0], np.cumsum(inside)])
         ends = np.cumsum(self.counts)

@@ -175,11 +175,13 @@ def _ascend(
     logits, slopes, logs = np.empty(classes), np.empty(classes), np.empty(classes)
     found, errors = np.empty(classes), np.empty(classes)
     for i in order:
-        logits[:] = 0
+        logits[:], first = 0, 0.0
         for place in range(starts[i], starts[i + 1]):
             gram, amount = grams[place], amounts[place]
-            for j in range(columns):
+            first += amount * weights[gram, 0]
+            for j in range(1, columns):
                 logits[j] += amount * weights[gram, j]
+        logits[0] = first
         if columns < classes:
             logits[columns] = -logits[:columns].sum()
         logits += prior
@@ -197,9 +199,11 @@ def _ascend(
             logits[j] = scale * (shares[i, j] - found[j])
             shares[i, j] = found[j]
             bias[j] += logits[j]
+        first = logits[0]
         for place in range(starts[i], starts[i + 1]):
             gram, amount = grams[place], amounts[place]
-            for j in range(columns):
+            weights[gram, 0] += amount * first * squares[gram, 0]
+            for j in range(1, columns):
                 weights[gram, j] += amount * logits[j] * squares[gram, j]
     return gap
 

@@ -29,6 +29,7 @@ from longspan.report.card import Hub
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
 from longspan.results.outputs import write_text
+from longspan.results.parts import BOTH
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, check_outputs, predictions
 from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in

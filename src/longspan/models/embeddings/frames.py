@@ -129,8 +129,8 @@ class TimeFrames(Frames):
 class BandFrames(Frames):
     """Frames after convolutions over time and three neighbouring bands, as images, and a linear map.
 
-    Each halves the bands, and is followed by a norm and GELU. Batch norms read the positions that are there; in training
-    of several processes, each has its own batch.
+    Each halves the bands, and is followed by a norm and GELU. Batch norms read the positions that are there; of several
+    processes in training, each has its own batch.
     """
 
     def __init__(self, settings: FrameSettings, dim: int, causal: bool, dropout: float) -> None:

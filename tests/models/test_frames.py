@@ -20,7 +20,7 @@ def frames(length: int) -> torch.Tensor:
     return torch.randn(1, length, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(length))
 
 
-STEMS = pytest.mark.parametrize("stem", [{"stem": 0}, {"stem": 2}, {"stem": 2, "stem_norm": "batch"}], ids=str)
+STEMS = pytest.mark.parametrize("stem", [{"stem": 0}, {"stem": 2}, {"stem": 2, "stem_norm": "recording"}], ids=str)
 
 
 @STEMS
@@ -67,24 +67,23 @@ def test_bands_are_convolved_as_by_the_equations() -> None:
     torch.testing.assert_close(made({"input_features": x})[0], expected)
 
 
-def test_a_batch_norm_of_the_stem_reads_real_frames_alone() -> None:
-    """Statistics of a training batch are those of its rows, whatever stands at padding; of no row, none."""
-    made = model(stem=2, stem_norm="batch", stride=1, convolutions=1).longspan.embeddings.train()
-    norm, x, y = made.norms[0], frames(6), frames(4)
-    padded = torch.cat((y, torch.full((1, 2, 4), torch.nan, dtype=torch.float64)), 1)
-    mask = torch.tensor([[True] * 6, [True] * 4 + [False] * 2])
-    made({"input_features": torch.cat((x, padded))}, mask=mask)
-    convolved = [made.convolutions[0](torch.nn.functional.pad(each[:, None], (0, 0, 1, 1))) for each in (x, y)]
-    values = torch.cat([each.permute(1, 0, 2, 3).flatten(1) for each in convolved], 1)
-    torch.testing.assert_close(norm.running_mean, norm.momentum * values.mean(1))
-    torch.testing.assert_close(norm.running_var, 1 - norm.momentum + norm.momentum * values.var(1))
-    before = norm.running_mean.clone()
-    found = made({"input_features": x}, mask=torch.zeros(1, 6, dtype=torch.bool))
-    assert not found.any()
-    assert torch.equal(norm.running_mean, before)
+def test_the_norm_of_a_recording_reads_its_real_frames_alone() -> None:
+    """A channel has mean 0 and deviation 1 over positions and bands, whatever stands at padding."""
+    made = model(stem=2, stem_norm="recording", stride=1, convolutions=1).longspan.embeddings
+    x, seen = frames(4), []
+    hook = made.norms[0].register_forward_hook(lambda norm, given, found: seen.append(found))
+    padded = torch.cat((x, torch.full((1, 2, 4), torch.nan, dtype=torch.float64)), 1)
+    made({"input_features": padded}, mask=torch.tensor([[True] * 4 + [False] * 2]))
+    hook.remove()
+    channels = seen[0][0, :4].transpose(0, 1).flatten(1)
+    torch.testing.assert_close(channels.mean(1), torch.zeros(2, dtype=torch.float64))
+    variance = made.convolutions[0](torch.nn.functional.pad(x[:, None], (0, 0, 1, 1))).var((0, 2, 3), correction=0)
+    torch.testing.assert_close(channels.var(1, correction=0), variance / (variance + 1e-5))
+    with pytest.raises(UserError, match="expected stem_norm='layer' for a causal model"):
+        model(stem=2, stem_norm="recording", causal=True)
 
 
-@STEMS
+@pytest.mark.parametrize("stem", [{"stem": 0}, {"stem": 2}], ids=str)
 def test_a_causal_model_does_not_see_later_frames(stem: dict[str, object]) -> None:
     made, x = model(stride=2, causal=True, **stem), frames(12)
     changed = torch.cat([x[:, :7], frames(5)], 1)

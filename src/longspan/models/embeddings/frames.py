@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from longspan.errors import UserError
 from longspan.models.embeddings.base import Embeddings
-from longspan.models.embeddings.patches import batch_normed
 from longspan.models.settings import EmbeddingSettings, from_data
 from longspan.ops.dropout import Dropout
 from longspan.ops.packing import zero_padding
+from longspan.ops.pooling import accumulation_dtype
 from longspan.options import Range, option
 
 
@@ -38,15 +38,20 @@ class FrameSettings(EmbeddingSettings):
     )
     stem_norm: str = option(
         "layer",
-        'norm of the stem: "layer" over the channels and bands of a position; or "batch" over the positions and bands '
-        "of a training batch, for each channel. Silence then stays quiet, which a layer norm makes as loud as speech.",
-        ("layer", "batch"),
+        'norm of the stem: "layer" over the channels and bands of each position; or "recording" over the positions and '
+        "bands of a recording, for each channel (instance norm). Silence then stays quiet, which a layer norm makes as "
+        "loud as speech, and what a microphone adds to all of a recording is gone. Not for causal models.",
+        ("layer", "recording"),
     )
     channels: int = from_data(1, "numbers in a frame", Range(1))
 
     def check(self, config: Any) -> None:
         if self.kernel % 2 == 0:
             raise UserError(f"kernel must be odd, so that it has a middle, got {self.kernel}; choose another.")
+        if self.stem and self.stem_norm == "recording" and config.causal:
+            raise UserError(
+                "expected stem_norm='layer' for a causal model, got 'recording', which reads frames ahead; set 'layer'."
+            )
 
     def build(self, config: Any) -> "Frames":
         kind = BandFrames if self.stem else TimeFrames
@@ -129,8 +134,7 @@ class TimeFrames(Frames):
 class BandFrames(Frames):
     """Frames after convolutions over time and three neighbouring bands, as images, and a linear map.
 
-    Each halves the bands, and is followed by a norm and GELU. Batch norms read the positions that are there; of several
-    processes in training, each has its own batch.
+    Each halves the bands, and is followed by a norm and GELU.
     """
 
     def __init__(self, settings: FrameSettings, dim: int, causal: bool, dropout: float) -> None:
@@ -141,22 +145,39 @@ class BandFrames(Frames):
             stride = (1 if place else self.stride, 2)
             self.convolutions.append(nn.Conv2d(before, width, (self.kernel, 3), stride, padding=(0, 1)))
             bands = -(-bands // 2)
-            self.norms.append(nn.BatchNorm2d(width) if settings.stem_norm == "batch" else nn.LayerNorm((width, bands)))
+            self.norms.append(
+                RecordingNorm(width) if settings.stem_norm == "recording" else nn.LayerNorm((width, bands))
+            )
             before, width = width, 2 * width
         self.project = nn.Linear(before * bands, dim)
         self.dropout = Dropout(dropout)
 
     def convolved(self, x: Float[Tensor, "b t c"], mask: Bool[Tensor, "b p"] | None) -> Float[Tensor, "b p d"]:
-        x, real = x.unsqueeze(1), None if mask is None else mask[:, None, :, None]
+        x = x.unsqueeze(1)
         for convolution, norm in zip(self.convolutions, self.norms, strict=True):
             x = convolution(nn.functional.pad(x, (0, 0, *self.padding)))
-            if isinstance(norm, nn.BatchNorm2d):
-                x = batch_normed(norm, x, None if real is None else real.expand(-1, -1, -1, x.shape[3]))
-            else:
-                x = norm(x.transpose(1, 2)).transpose(1, 2)
-            x = nn.functional.gelu(x)
-            x = x if real is None else x.masked_fill(~real, 0)
+            x = x.transpose(1, 2)
+            x = nn.functional.gelu(norm(x, mask) if isinstance(norm, RecordingNorm) else norm(x))
+            x = (x if mask is None else x.masked_fill(~mask[:, :, None, None], 0)).transpose(1, 2)
         return self.project(self.dropout(x.transpose(1, 2).flatten(2)))
+
+
+class RecordingNorm(nn.GroupNorm):
+    """Channels with mean 0 and deviation 1 over the positions and bands of a recording (Ulyanov et al. 2016)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, channels)
+
+    def forward(  # type: ignore[override]
+        self, x: Float[Tensor, "b p c f"], mask: Bool[Tensor, "b p"] | None
+    ) -> Float[Tensor, "b p c f"]:
+        wide = x.to(accumulation_dtype(x.dtype))
+        real = wide.new_ones(x.shape[:2]) if mask is None else mask.to(wide.dtype)
+        shares = (real / (real.sum(1, keepdim=True).clamp_min(1) * x.shape[3]))[:, :, None, None]
+        centred = wide - (wide * shares).sum((1, 3), keepdim=True)
+        variance = (centred.square() * shares).sum((1, 3), keepdim=True)
+        found = (centred * (variance + self.eps).rsqrt()).to(x.dtype)
+        return found * self.weight.unsqueeze(1) + self.bias.unsqueeze(1)
 
 
 def _aligned(x: Float[Tensor, "b t c"], mask: Bool[Tensor, "b t"]) -> Float[Tensor, "b t c"]:

@@ -132,7 +132,7 @@ class PatchEmbeddings(Embeddings):
             scale = image.shape[2] // rows
             real = there.repeat_interleave(scale, 2).repeat_interleave(scale, 3)
             if isinstance(norm, nn.BatchNorm2d):
-                image = nn.functional.relu(batch_normed(norm, image, None if whole else real))
+                image = nn.functional.relu(_batch_normed(norm, image, None if whole else real))
             else:
                 image = nn.functional.gelu(norm(image.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
             if not whole:
@@ -159,15 +159,12 @@ def images_of(
     return image.reshape(batch, colours, rows * size, columns * size), place
 
 
-def batch_normed(norm: nn.BatchNorm2d, image: Tensor, real: Tensor | None) -> Tensor:
+def _batch_normed(norm: nn.BatchNorm2d, image: Tensor, real: Tensor | None) -> Tensor:
     """Image after a batch norm, whose statistics are those of pixels that are real, (b, 1, h, w); None for all."""
     if real is None or not norm.training:
         return norm(image)
     pixels, found = image.permute(0, 2, 3, 1), torch.zeros_like(image).permute(0, 2, 3, 1)
     place = real.squeeze(1)
-    if int(place.sum()) < 2:
-        # A process without a row has no statistics, and takes part in the step.
-        return nn.functional.batch_norm(image, norm.running_mean, norm.running_var, norm.weight, norm.bias)
     found[place] = norm(pixels[place].T[None, :, :, None])[0, :, :, 0].T
     return found.permute(0, 3, 1, 2)
 

@@ -1,9 +1,11 @@
 """Write pictures of digits, 28 x 28 grey pixels, in matplotlib's fonts, turned, sheared and with noise.
 
-    python benchmarks/digit_pictures.py FOLDER [--count 10000]
+    python benchmarks/digit_pictures.py FOLDER [--count 10000] [--choose 0]
 
 FOLDER gets train/, validation/ and test/, each with one sub-folder per digit. A tenth of the number for training is for
-validation, a fifth for testing. Test pictures have fonts that no other picture has.
+validation, a fifth for testing. Test pictures have fonts that no other picture has. With --choose, which is for
+choosing settings, these are a third of the fonts for training, and half as many pictures as for training are for
+testing.
 """
 
 import argparse
@@ -44,10 +46,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=10_000, help="pictures for training")
+    parser.add_argument("--choose", type=int, choices=range(3), help="no test fonts, but this third of the others")
     given = parser.parse_args()
-    random, known = np.random.default_rng(0), fonts()
-    kinds = {"train": known[::2], "validation": known[::2], "test": known[1::2]}
-    for (split, some), share in zip(kinds.items(), (1, 10, 5), strict=True):
+    random, known, other = np.random.default_rng(0), fonts()[::2], fonts()[1::2]
+    if given.choose is not None:
+        random, other = np.random.default_rng(100 + given.choose), known[given.choose :: 3]
+        known = [font for font in known if font not in other]
+    kinds = {"train": known, "validation": known, "test": other}
+    shares = (1, 10, 5 if given.choose is None else 2)
+    for (split, some), share in zip(kinds.items(), shares, strict=True):
         for number in range(given.count // share):
             digit = int(random.integers(10))
             path = given.folder / split / str(digit) / f"{number}.png"

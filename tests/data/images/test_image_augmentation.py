@@ -47,6 +47,33 @@ def test_crops_keep_the_size_and_show_a_part(channels: int) -> None:
         assert int(found[-1, 0, 0]) - int(found[0, 0, 0]) > 100
 
 
+@pytest.mark.parametrize("shape", [(9, 14, 3), (12, 7, 1), (1, 1, 3)])
+def test_warps_keep_the_size_and_the_middle_and_fill_the_gap(shape: tuple[int, int, int]) -> None:
+    # One colour stays one, as gaps show the mirrored image.
+    plain = np.full(shape, 200, np.uint8)
+    assert all((one == plain).all() for one in drawn(Augmentation(warp=1.0), plain))
+    varied = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    found = drawn(Augmentation(warp=1e-9), varied)
+    # Interpolation with a tiny share of a neighbour rounds.
+    assert all(np.abs(one.astype(int) - varied).max() <= 1 for one in found)
+
+
+def test_warps_turn_shear_and_stretch_around_the_middle() -> None:
+    square = np.zeros((60, 60, 1), np.uint8)
+    square[20:40, 20:40] = 255
+    found = drawn(Augmentation(warp=0.2), square)
+    assert len({one.tobytes() for one in found}) == len(found)
+    for one in found:
+        # Turns and shears keep an area, and each side becomes at most e^0.2 times as long or short. Interpolation
+        # blurs the edge symmetrically.
+        area = one.sum() / square.sum()
+        assert np.exp(-0.4) * 0.99 < area < np.exp(0.4) * 1.01
+        rows, columns = np.nonzero(one[:, :, 0] > 127)
+        # Edges are at whole pixels.
+        assert abs(rows.mean() - 29.5) < 0.5
+        assert abs(columns.mean() - 29.5) < 0.5
+
+
 def test_mixup_is_a_weighted_mean_with_an_image_of_any_size() -> None:
     random = np.random.default_rng(0)
     black, white = np.zeros((4, 6, 3), np.uint8), np.full((9, 2, 3), 255, np.uint8)
@@ -58,7 +85,8 @@ def test_mixup_is_a_weighted_mean_with_an_image_of_any_size() -> None:
 
 
 def test_values_out_of_range_are_refused() -> None:
-    for wrong in ({"crop": 0.0}, {"crop": 1.5}, {"mixup": -1.0}, {"shift": -1}, {"max_side": 0}, {"patch_size": 0}):
+    wrong_ones = ({"crop": 0.0}, {"crop": 1.5}, {"mixup": -1.0}, {"warp": -0.1}, {"warp": 1.5}, {"shift": -1})
+    for wrong in (*wrong_ones, {"max_side": 0}, {"patch_size": 0}):
         with pytest.raises(UserError, match=f"^data.{next(iter(wrong))} must be "):
             ImageData(**wrong)
     assert not ImageData().augmentation

@@ -19,14 +19,17 @@ class Augmentation:
     shift: int = 0
     crop: float = 1.0
     mixup: float = 0.0
+    warp: float = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self.flip or self.shift or self.crop < 1 or self.mixup)
+        return bool(self.flip or self.shift or self.crop < 1 or self.mixup or self.warp)
 
     def changed(self, array: "np.ndarray", random: "np.random.Generator") -> "np.ndarray":
         """Return an image (h, w, c) uint8, changed at random, of the same size."""
         if self.flip and random.random() < 0.5:
             array = array[:, ::-1]
+        if self.warp:
+            array = _warped(array, self.warp, random)
         if self.crop < 1:
             array = _cropped(array, self.crop, random)
         if self.shift:
@@ -71,13 +74,33 @@ def _shifted(array: "np.ndarray", most: int, random: "np.random.Generator") -> "
 
     height, width = array.shape[:2]
     down, right = (int(random.integers(-most, most + 1)) for _ in range(2))
-    rows, columns = _mirrored(height, down), _mirrored(width, right)
+    rows, columns = _mirrored(height, np.arange(height) - down), _mirrored(width, np.arange(width) - right)
     return array[np.ix_(rows, columns)]
 
 
-def _mirrored(length: int, shift: int) -> "np.ndarray":
-    """Source of each row or column after a shift, the edge mirrored."""
+def _warped(array: "np.ndarray", most: float, random: "np.random.Generator") -> "np.ndarray":
+    import numpy as np
+    from PIL import Image
+
+    height, width, channels = array.shape
+    turn, shear, high, wide = random.uniform(-most, most, 4).tolist()
+    turned = np.array([[math.cos(turn), -math.sin(turn)], [math.sin(turn), math.cos(turn)]])
+    matrix = turned @ np.array([[math.exp(wide), shear], [0, math.exp(high)]])
+    middle = np.array([width, height]) / 2
+    # No corner moves farther; interpolation reads the next pixel.
+    gap = math.ceil((np.abs(matrix - np.eye(2)) @ middle).max()) + 1
+    rows, columns = (_mirrored(side, np.arange(-gap, side + gap)) for side in (height, width))
+    around = array[np.ix_(rows, columns)]
+    x, y = (gap + middle - matrix @ middle).tolist()
+    image = Image.fromarray(around[:, :, 0] if channels == 1 else around)
+    given = (*matrix[0].tolist(), x, *matrix[1].tolist(), y)
+    changed = image.transform((width, height), Image.Transform.AFFINE, given, Image.Resampling.BILINEAR)
+    return np.asarray(changed).reshape(array.shape)
+
+
+def _mirrored(length: int, places: "np.ndarray") -> "np.ndarray":
+    """Rows or columns at places, some of them outside an image, whose edges are mirrored."""
     import numpy as np
 
-    places = (np.arange(length) - shift) % (2 * length)
+    places = places % (2 * length)
     return np.minimum(places, 2 * length - 1 - places)

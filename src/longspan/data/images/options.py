@@ -36,7 +36,7 @@ class ImageData(SourceData):
     flip: bool | Literal["auto"] = option(
         False,
         'augmentation: whether half of the images are mirrored, left to right. "auto" means yes, unless a linear model '
-        "predicts validation images worse with it, as of digits. This and the next three apply to training alone, and "
+        "predicts validation images worse with it, as of digits. This and the next four apply to training alone, and "
         "are drawn anew in each epoch.",
     )
     shift: int = option(
@@ -56,8 +56,14 @@ class ImageData(SourceData):
         "mixed in, with its label; 0 for none. 0.2 is usual.",
         Range(0, below=1e6),
     )
+    warp: float = option(
+        0.0,
+        "augmentation: how far images are turned, in radians, and sheared, stretched or shrunk in each direction, as a "
+        "share, at most. The gap shows the mirrored edge.",
+        Range(0, 1),
+    )
 
     @property
     def augmentation(self) -> Augmentation:
         """Changes of images in training."""
-        return Augmentation(bool(self.flip), self.shift, self.crop, self.mixup)
+        return Augmentation(bool(self.flip), self.shift, self.crop, self.mixup, self.warp)

@@ -74,6 +74,12 @@ def test_warps_turn_shear_and_stretch_around_the_middle() -> None:
         assert abs(columns.mean() - 29.5) < 0.5
 
 
+def test_warps_grow_over_twenty_epochs() -> None:
+    change = Augmentation(warp=0.2, shift=3)
+    assert [change.in_epoch(epoch).warp for epoch in (0, 10, 20, 21)] == [0, 0.1, 0.2, 0.2]
+    assert change.in_epoch(20) == change
+
+
 def test_mixup_is_a_weighted_mean_with_an_image_of_any_size() -> None:
     random = np.random.default_rng(0)
     black, white = np.zeros((4, 6, 3), np.uint8), np.full((9, 2, 3), 255, np.uint8)

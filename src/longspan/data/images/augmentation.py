@@ -1,7 +1,7 @@
 """Random changes of images for training, which their labels survive: `Augmentation`."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 #: The least and the largest ratio of width to height of a crop, compared with that of the image (Szegedy et al. 2015).
 _RATIO = 4 / 3
+#: Epochs after which warps are as strong as they get: with few, variety slows learning down.
+_GROWTH = 20
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,10 @@ class Augmentation:
 
     def __bool__(self) -> bool:
         return bool(self.flip or self.shift or self.crop < 1 or self.mixup or self.warp)
+
+    def in_epoch(self, epoch: int) -> "Augmentation":
+        """Return the changes of an epoch, from 0 up."""
+        return replace(self, warp=self.warp * min(1, epoch / _GROWTH))
 
     def changed(self, array: "np.ndarray", random: "np.random.Generator") -> "np.ndarray":
         """Return an image (h, w, c) uint8, changed at random, of the same size."""

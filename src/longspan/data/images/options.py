@@ -59,7 +59,7 @@ class ImageData(SourceData):
     warp: float = option(
         0.0,
         "augmentation: how far images are turned, in radians, and sheared, stretched or shrunk in each direction, as a "
-        "share, at most. The gap shows the mirrored edge.",
+        "share, at most. It grows over 20 epochs, as variety slows down short training. Gaps show the mirrored edge.",
         Range(0, 1),
     )
 

@@ -98,12 +98,13 @@ class AugmentedImages(AugmentedExamples):
         self._bytes = 0
 
     def draw(self, index: Index, random: np.random.Generator) -> dict[str, Any]:
-        row = index[1]
-        array = self.change.changed(self._decoded(row), random)
+        epoch, row = index
+        change = self.change.in_epoch(epoch)
+        array = change.changed(self._decoded(row), random)
         found: dict[str, Any] = {"labels": self.labels[row]}
-        if self.change.mixup:
+        if change.mixup:
             other = int(random.integers(len(self)))
-            array, share = self.change.mixed(array, self.change.changed(self._decoded(other), random), random)
+            array, share = change.mixed(array, change.changed(self._decoded(other), random), random)
             found |= {"mixed_labels": self.labels[other], "mixed_shares": np.float32(share)}
         return found | self.processor.encoded(array)
 

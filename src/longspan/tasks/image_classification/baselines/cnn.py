@@ -77,7 +77,8 @@ def _train(model: nn.Module, found: Images, recipe: Recipe, random: np.random.Ge
         for group in optimizer.param_groups:
             # A short warm-up, then a cosine.
             group["lr"] = RATE * min(1.0, (steps + 1) / 100) * 0.5 * (1 + math.cos(math.pi * done))
-        batch = np.stack([change.changed(pixels[row], random) for row in rows])
+        now = change.in_epoch(steps // every)
+        batch = np.stack([now.changed(pixels[row], random) for row in rows])
         loss = loss_of(model(_input(torch.from_numpy(batch))), targets[rows])
         optimizer.zero_grad()
         loss.backward()

@@ -80,6 +80,12 @@ def test_warps_grow_over_twenty_epochs() -> None:
     assert change.in_epoch(20) == change
 
 
+def test_images_that_are_mirrored_by_decision_are_not_warped() -> None:
+    data = ImageData(flip="auto", warp=0.2)
+    assert data.decided(True).augmentation == Augmentation(flip=True)
+    assert data.decided(False).augmentation == Augmentation(warp=0.2)
+
+
 def test_mixup_is_a_weighted_mean_with_an_image_of_any_size() -> None:
     random = np.random.default_rng(0)
     black, white = np.zeros((4, 6, 3), np.uint8), np.full((9, 2, 3), 255, np.uint8)

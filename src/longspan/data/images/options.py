@@ -1,7 +1,7 @@
 """The settings of images: `ImageData`."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 from longspan.data.config import SourceData
 from longspan.data.images.augmentation import Augmentation
@@ -59,9 +59,14 @@ class ImageData(SourceData):
     warp: float = option(
         0.0,
         "augmentation: how far images are turned, in radians, and sheared, stretched or shrunk in each direction, as a "
-        "share, at most. It grows over 20 epochs, as variety slows down short training. Gaps show the mirrored edge.",
+        "share, at most. It grows over 20 epochs, as variety slows down short training. Gaps show the mirrored edge. "
+        "With flip=auto, only images that are not mirrored are warped.",
         Range(0, 1),
     )
+
+    def decided(self, flip: bool) -> Self:
+        """Return these settings with a decision in place of flip="auto"."""
+        return replace(self, flip=flip, warp=0.0 if flip else self.warp)
 
     @property
     def augmentation(self) -> Augmentation:

@@ -60,7 +60,7 @@ class ImageClassification(ClassTask[ImageClassificationData]):
                 parts.append([_picture(one, data.patch_size) for one in streams])
                 parts.append(targets(rows))
             flip = mirrored_suit(*parts, classes=len(prepared.config["id2label"]))
-            recipe = replace(recipe, data=replace(data, flip=flip))
+            recipe = replace(recipe, data=data.decided(flip))
         return super().trainer_options(recipe, model, arguments, prepared)
 
     def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:

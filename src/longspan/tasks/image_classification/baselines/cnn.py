@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ def _train(model: nn.Module, found: Images, recipe: Recipe, random: np.random.Ge
         for name, most in (("train", TRAIN), ("validation", HELD_OUT)):
             some = spread(len(found.pixels[name]), most)
             parts += [found.pixels[name][some], found.targets[name][some]]
-        change = replace(change, flip=mirrored_suit(*parts, classes=len(found.config.id2label)))
+        change = recipe.data.decided(mirrored_suit(*parts, classes=len(found.config.id2label))).augmentation
     minutes, start, steps = recipe.options.max_minutes, time.monotonic(), 0
     every = max(1, math.ceil(len(pixels) / BATCH))
     total = every * recipe.training["num_train_epochs"]

@@ -171,11 +171,9 @@ def test_scales_favour_what_ranks_better(tmp_path: Path) -> None:
     clicked[np.arange(500), random.integers(5, size=500)] = True
     noise, signal = random.normal(size=(2, 2500))
     signal = signal + 1.5 * clicked.ravel()
-    # A network that knows nothing adds next to nothing; its confidence does not matter.
+    # Known failure: a network that knows nothing had a small share, as the sum ranked a little better by chance.
     for factor in (1.0, 30.0):
-        counts, network = scales(np.stack([signal, factor * noise], 1), clicked, tmp_path / f"{factor}")
-        assert counts == pytest.approx(1.5, abs=0.25)
-        assert factor * network < 0.1
+        assert scales(np.stack([signal, factor * noise], 1), clicked, tmp_path / f"{factor}") == [1, 0]
     counts, network = scales(np.stack([noise, signal], 1), clicked, tmp_path / "network")
     assert network > 1
     assert counts < 0.2

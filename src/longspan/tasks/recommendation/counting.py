@@ -98,7 +98,8 @@ def best_scales(parts: np.ndarray, impressions: Impressions) -> Tensor:
     """Factors of the scores of counts and network, `(2,)` float32, at least 0.
 
     They have the lowest loss of clicks against what was shown with them, on the validation split. A penalty pulls them
-    towards the counts alone. A part that ranks better than the sum does counts alone.
+    towards the counts alone. The sum has to rank better than they do by more than a standard error, each fold with
+    scales of the others. A part that ranks better than the sum does counts alone.
 
     Args:
         parts: `(n, 2)` scores of counts and network.
@@ -118,10 +119,21 @@ def best_scales(parts: np.ndarray, impressions: Impressions) -> Tensor:
     # How far candidates of a group are apart. A part that hardly tells them apart is not to be blown up.
     apart = max(1.0, float(np.sqrt(2 * np.square(values[:, 1] - means[inverse]).mean())))
     pull = _PRIOR * torch.tensor([1.0, apart], dtype=torch.float64) ** 2
-    both = _fitted(torch.from_numpy(values), clicked[chosen], groups[chosen], alone, pull)[0]
-    # A part that speaks against itself has nothing to say.
-    scales = both.clamp_min(0)
-    every = [scales, alone, 1 - alone]
+
+    def fitted(kept: np.ndarray) -> Tensor:
+        if not kept.any():
+            return alone
+        found = _fitted(torch.from_numpy(parts[kept].astype(np.float64)), clicked[kept], groups[kept], alone, pull)[0]
+        # A part that speaks against itself has nothing to say.
+        return found.clamp_min(0)
+
+    fold, summed = np.random.default_rng(0).permutation(groups.max() + 1)[groups] % FOLDS, np.zeros(len(parts))
+    for number in range(FOLDS):
+        own = fold == number
+        summed[own] = parts[own] @ fitted(chosen & ~own).numpy()
+    gain = _aucs(summed, impressions) - _aucs(parts[:, 0], impressions)
+    better = gain.mean() > gain.std() / len(gain) ** 0.5
+    every = [*([fitted(chosen)] if better else []), alone, 1 - alone]
     return max(every, key=lambda each: float(_aucs(parts @ each.numpy(), impressions).mean())).float()
 
 

@@ -325,8 +325,10 @@ def _choose(
         scales = torch.tensor([found[kind][1] for kind in kinds])
         if len(kinds) > 1:
             parts = scales[:, None] * torch.stack([found[kind][3] for kind in kinds], 1)
-            even = torch.full((len(kinds),), 1 / len(kinds))
-            scales *= best_scales(parts, truth, losses, lambda *rows: -losses(*rows), even)
+            # What many texts say is trusted most; without them, kinds are alike.
+            latent = torch.tensor([float(bool(kind.directions)) for kind in kinds])
+            anchor = latent if latent.any() else torch.full((len(kinds),), 1 / len(kinds))
+            scales *= best_scales(parts, truth, losses, lambda *rows: -losses(*rows), anchor)
         return Chosen(tuple(kinds), tuple(found[kind][2] for kind in kinds), tuple(scales.tolist()))
 
     first = choice(groups)

@@ -17,6 +17,8 @@ from longspan.tasks.base.ngrams.latent import Latent
 #: Nats per document that a solution may be worse than the best one, and passes after which it is taken as it is: where
 #: documents are as alike as files with the same header, ten leave some thousandths, and fifty hardly less.
 GAP, PASSES = 1e-3, 10
+#: Fewer documents than these are solved more exactly in as much time: a gap of little loss may be one of large biases.
+EXACT = 1000
 #: No class has a smaller part in α, so that its logarithm is finite.
 _LEAST = 1e-10
 #: Conjugate gradients stop at this share of the numbers' size, or after so many steps.
@@ -86,8 +88,9 @@ class Regression:
         ratio = penalty / self._penalty if self._penalty < math.inf else 1.0
         self._shares = _feasible(self._truth + (self._shares - self._truth) * ratio)
         self._penalty = penalty
-        generator, enough = np.random.default_rng(0), GAP * self._importance.sum()
-        for _ in range(PASSES):
+        few = max(1, EXACT // len(self._truth))
+        generator, enough = np.random.default_rng(0), GAP / few * self._importance.sum()
+        for _ in range(PASSES * few):
             left = _ascend(
                 generator.permutation(len(self._truth)),
                 self._starts,

@@ -291,7 +291,7 @@ def listening(process: subprocess.Popen[bytes]) -> set[str]:
     for child in (one := psutil.Process(process.pid), *one.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             places = [each for each in child.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-            found |= {each.laddr.ip for each in places}
+            found |= {each.laddr.ip.removeprefix("::ffff:") for each in places}
     return found
 
 

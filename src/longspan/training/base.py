@@ -49,7 +49,6 @@ from longspan.training.streams import StreamBatches
 IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 """Where each process has parts of the weights."""
 
-
 MOST_EPOCHS = 50
 """The most epochs that `raise_epochs_to` sets: with more, models overfit."""
 
@@ -199,7 +198,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
 
     def stream_batches(self, reader: ShardReader) -> tuple[Any, int]:
         """Batches of this process's shards, see `StreamBatches`, and the number of those of the sample."""
-        raise NotImplementedError("expected data that are stored.")
+        raise NotImplementedError
 
     def save_state(self, checkpoint: Path) -> None:
         """Add files of this process to a checkpoint before it is sealed; by default, its place in streamed rows."""
@@ -236,9 +235,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 f"expected a task whose rows are cut over processes, such as model-text or classify, with "
                 f"training.context_parallel={count}, got another one; leave it out."
             )
-        divided = self.accelerator.distributed_type in IN_PARTS or (
-            isinstance(self.args, Arguments) and self.args.shards
-        )
+        divided = self.accelerator.distributed_type in IN_PARTS or getattr(self.args, "shards", "")
         if self.args.gradient_checkpointing or self.args.torch_compile or divided:
             raise UserError(
                 f"expected whole weights, no gradient checkpointing and no torch_compile with "
@@ -331,6 +328,15 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 f"{smoothing}; leave it out."
             )
         self.model.config.head.label_smoothing = smoothing
+
+    @functools.cached_property
+    def _parameters_of_layers(self) -> int:
+        return int(self.model.num_parameters(exclude_embeddings=True))
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Estimate as of `Trainer`, which would have the model count its parameters in each step."""
+        read = inputs.get(self.model.main_input_name)
+        return 0 if read is None else 6 * read.numel() * self._parameters_of_layers
 
     @override
     def _run_epoch(self, *, num_update_steps_per_epoch: int, **kwargs: Any) -> None:
@@ -665,10 +671,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         revision: str | None = None,
         private: bool | None = None,
     ) -> None:
-        """Upload the run folder, in which `output_dir` lies, with its card, which `Trainer` would replace by its own.
-
-        Raises UserError for a run that is not finished, and what `push_run` does.
-        """
+        """Upload the run folder with its card, which `Trainer` would replace by its own; see `push_run`."""
         folder = Path(self.args.output_dir).absolute().parent
         if self.is_world_process_zero():
             push_run(

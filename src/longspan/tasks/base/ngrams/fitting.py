@@ -244,11 +244,11 @@ def _fit_evidence(wide: Wide, documents: Counted, folds: np.ndarray, places: Ten
     """Set the log-count ratios of all training documents, and those without each fold."""
     # Evidence is of tokens.
     of_tokens = (documents.tokens != CHARACTERS)[:, None]
-    sums = documents.sums() * of_tokens
+    sums = documents.sums * of_tokens
     wide.ratio[places] = torch.from_numpy(documents.ratios(sums))
     held_out = torch.zeros(FOLDS, *wide.ratio.shape, dtype=torch.float16)
     for fold in range(FOLDS):
-        rest = sums - documents.part(folds == fold).sums() * of_tokens
+        rest = sums - documents.part(folds == fold).sums * of_tokens
         held_out[fold, places] = torch.from_numpy(documents.ratios(rest)).half()
     wide.held_out = held_out
 
@@ -264,7 +264,7 @@ def _numbered(bags: Bags, more: np.ndarray) -> tuple[Bags, np.ndarray]:
     used = used[np.argsort(-documents[used], kind="stable")]
     rank = np.empty(bags.size, np.int32)
     rank[used] = np.arange(len(used))
-    used = np.concatenate([used, np.setdiff1d(more, used)])
+    used = np.concatenate([used, np.unique(more[documents[more] == 0])])
     return replace(bags, grams=rank[bags.grams], size=len(used)), used
 
 

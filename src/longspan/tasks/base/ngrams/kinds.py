@@ -1,5 +1,6 @@
 """Logistic regressions over n-grams, of several kinds: `Kind` and `Model`."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -274,6 +275,7 @@ class Counted:
         """The documents for which `which`, `(n,)`, is true."""
         return replace(self, bags=self.bags.part(which), labels=self.labels[which])
 
+    @functools.cached_property
     def sums(self) -> np.ndarray:
         """Sums over the documents with each n-gram, `(size, s)` float64: here, their number by class."""
         return self.bags.presence().totals(np.eye(len(self.class_weights))[self.labels])
@@ -318,6 +320,7 @@ class Counted:
 class CountedLabels(Counted):
     """Documents with any number of labels each, `(n, c)` 0 or 1: a regression by label, with or without it."""
 
+    @functools.cached_property
     def sums(self) -> np.ndarray:
         return self.bags.presence().totals(np.column_stack([self.labels, np.ones(len(self.labels))]))
 
@@ -439,7 +442,7 @@ class Model:
             ones = np.ones((coordinates.shape[1], len(documents.class_weights)), np.float32)
             self._regression = documents.solver(Bags.dense(coordinates), ones)
             return
-        sums = documents.sums() * self._wanted[:, None]
+        sums = documents.sums * self._wanted[:, None]
         self.idf = inverse_frequency(documents.documents(sums), len(documents.labels))
         ratio = documents.ratios(sums)
         ratio = np.ones_like(ratio) if kind.tfidf else ratio

@@ -115,8 +115,8 @@ class TextProcessor(Processor):
     def _sampled(self, split: Dataset) -> list[np.ndarray]:
         """Tokens of examples that are evenly spread over a split."""
         places = np.linspace(0, len(split) - 1, min(len(split), SAMPLE)).astype(int)
-        rows = split.select(places).select_columns(list(self.streams)).with_format("numpy")
-        return [joined(row) for row in rows]
+        columns = split.select(places).select_columns(list(self.streams)).with_format("numpy")[:]
+        return [joined(dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
     def unfamiliar(self, streams: Mapping[str, Any]) -> bool:
         known = self.familiarity

@@ -229,7 +229,8 @@ class Wide(ScaledPart):
         hashes = ngram_hashes(ids, mask)
         places = hashes % self.buckets
         if self.training and self.held_out is not None:
-            found = self.held_out[fold_of(ids, mask)[:, None, None], places].to(self.ratio.dtype)
+            rows = fold_of(ids, mask)[:, None, None] * self.buckets + places
+            found = nn.functional.embedding(rows, self.held_out.flatten(0, 1)).to(self.ratio.dtype)
         else:
             found = nn.functional.embedding(places, self.ratio)
         return found.masked_fill((self.keys[places] != hashes).unsqueeze(-1), 0).flatten(2)

@@ -235,7 +235,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
                 f"expected a task whose rows are cut over processes, such as model-text or classify, with "
                 f"training.context_parallel={count}, got another one; leave it out."
             )
-        divided = self.accelerator.distributed_type in IN_PARTS or getattr(self.args, "shards", "")
+        divided = self.accelerator.distributed_type in IN_PARTS or bool(getattr(self.args, "shards", ""))
         if self.args.gradient_checkpointing or self.args.torch_compile or divided:
             raise UserError(
                 f"expected whole weights, no gradient checkpointing and no torch_compile with "

@@ -50,6 +50,13 @@ class Resettable(Protocol):
         """Return `state` with the rows where `rows` is True as before the first position."""
 
 
+def _of_sources(context: Tensor, rows: Int[Tensor, " b"]) -> Tensor:
+    """The context (c, m, ...) of these rows, as it is where each keeps its own."""
+    sources = rows // (len(rows) // len(context))
+    same = torch.arange(len(context), device=rows.device).repeat_interleave(len(rows) // len(context))
+    return context if torch.equal(sources, same) else context.index_select(0, sources)
+
+
 class MixerStates:
     """One state per layer for a batch of sequences, which models take and return as `past_key_values` or `cache`.
 
@@ -65,8 +72,9 @@ class MixerStates:
         recent: (b, w) int64, the last token ids, as `NgramEmbedding` sees them, newest last; None without n-grams.
         history: what the head of the model remembers of the last positions, by name, (b, m, ...), newest last; empty
             before the first one, and for heads that remember nothing.
-        context: what the head of the model keeps of a context, by name, (b, m, ...), the same at all positions; empty
-            for heads that keep nothing. What layers keep is in their states.
+        context: what the head of the model keeps of a context, by name, (c, m, ...), the same at all positions, of
+            which the first b / c rows have the first, and so on; empty for heads that keep nothing. What layers keep is
+            in their states.
     """
 
     # What transformers asks a cache before it compiles a step, takes one back in place, or gives only new tokens.
@@ -150,11 +158,15 @@ class MixerStates:
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Replace row i by row `beam_idx[i]`."""
+        context, self.context = self.context, {}
         self._become(self._mapped(lambda tensor: tensor.index_select(0, beam_idx.to(tensor.device))))
+        self.context = {name: _of_sources(tensor, beam_idx.to(tensor.device)) for name, tensor in context.items()}
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Replace each row by `repeats` copies of it."""
+        context, self.context = self.context, {}
         self._become(self._mapped(lambda tensor: tensor.repeat_interleave(repeats, 0)))
+        self.context = context
 
     def tensors(self) -> dict[str, Tensor]:
         """Return copies of all tensors by name, for safetensors; `LongspanModel.states_from` reads them back."""

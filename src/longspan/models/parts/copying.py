@@ -63,7 +63,13 @@ class CopyAttention(nn.Module):
     def log_probabilities(
         self, hidden: Float[Tensor, "b t d"], scores: Float[Tensor, "b t v"], source: Source
     ) -> Float[Tensor, "b t v"]:
-        """Return log p of each token of the vocabulary, `scores` being the logits of the vocabulary."""
+        """Return log p of each token of the vocabulary, `scores` being the logits of the vocabulary.
+
+        Several rows in turn, such as beams, may have the same source.
+        """
+        if len(source.ids) < len(hidden):
+            together = [each.reshape(len(source.ids), -1, each.shape[2]) for each in (hidden, scores)]
+            return self.log_probabilities(*together, source).view_as(scores)
         query, generates, copies = self._choices(hidden, source)
         exact = scores.to(query.dtype)
         shares = self._scores(query, source).softmax(-1).masked_fill(~present(source.mask).unsqueeze(1), 0)

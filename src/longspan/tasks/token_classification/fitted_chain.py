@@ -10,11 +10,12 @@ from datasets.utils import tqdm
 from torch import Tensor
 
 from longspan.models.parts.linear_chain import LinearChain
+from longspan.models.parts.losses import IGNORED
 from longspan.models.wide.chain import FOLDS, WideChain
 from longspan.ops.compiled import compiled
 from longspan.ops.crf import best_path
 from longspan.ops.words import NOTHING
-from longspan.tasks.token_classification.labels import OUTSIDE
+from longspan.tasks.token_classification.labels import OUTSIDE, spans
 
 #: Size of a weight's first step, and passes over the sentences. CRFsuite with 100 steps of L-BFGS is no more accurate.
 _RATE, _PASSES = 0.2, 15
@@ -285,15 +286,18 @@ def chosen(training: HashedSentences, validation: HashedSentences | None, names:
     every = [FittedChain(keys, words, weights, *setting) for weights, setting in zip(fitted, settings, strict=True)]
     if validation is None:
         return every[0]
-    outside = names.index(OUTSIDE) if OUTSIDE in names else -1
-    return max(every, key=lambda found: _score(found.model(len(names)), validation, names, outside))
+    return max(every, key=lambda found: _score(found.model(len(names)), validation, names))
 
 
-def _score(model: WideChain, sentences: HashedSentences, names: Sequence[str], outside: int) -> float:
-    """Return the F1 of words whose label is not `outside`."""
-    given = np.concatenate([*paths(model, sentences, names), np.zeros(0, np.int64)])
-    right = int(((given == sentences.labels) & (given != outside)).sum())
-    return 2 * right / max(1, int((given != outside).sum()) + int((sentences.labels != outside).sum()))
+def _score(model: WideChain, sentences: HashedSentences, names: Sequence[str]) -> float:
+    """Return the F1 of spans, or the accuracy of labels that have none."""
+    given, starts = list(paths(model, sentences, names)), np.cumsum(sentences.sizes)[:-1]
+    pairs = list(zip(np.split(sentences.labels, starts), given, strict=True))
+    if not any(name.startswith("B-") for name in names):
+        return sum(int((gold == own).sum()) for gold, own in pairs) / max(1, len(sentences.labels))
+    sides = [[set(spans([names[n] if n != IGNORED else OUTSIDE for n in row])) for row in pair] for pair in pairs]
+    right = sum(len(gold & own) for gold, own in sides)
+    return 2 * right / max(1, sum(len(gold) + len(own) for gold, own in sides))
 
 
 def cross_fitted(training: HashedSentences, found: FittedChain, names: Sequence[str]) -> Tensor:

@@ -68,8 +68,8 @@ class CopyAttention(nn.Module):
         Several rows in turn, such as beams, may have the same source.
         """
         if len(source.ids) < len(hidden):
-            together = [each.reshape(len(source.ids), -1, each.shape[2]) for each in (hidden, scores)]
-            return self.log_probabilities(*together, source).view_as(scores)
+            outputs, logits = (each.reshape(len(source.ids), -1, each.shape[2]) for each in (hidden, scores))
+            return self.log_probabilities(outputs, logits, source).view_as(scores)
         query, generates, copies = self._choices(hidden, source)
         exact = scores.to(query.dtype)
         shares = self._scores(query, source).softmax(-1).masked_fill(~present(source.mask).unsqueeze(1), 0)

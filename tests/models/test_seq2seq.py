@@ -286,6 +286,13 @@ def test_states_are_saved_reordered_and_reset(form: str) -> None:
     moved.reorder_cache(torch.tensor([2, 0, 0]))
     close(follow(moved, [2, 0, 0]), expected[[2, 0, 0]])
     close(follow(states, [0, 1, 2]), expected)
+    # Beams share what is kept of their source, and take it along where they change places with those of another.
+    for beams in ([1, 0, 3, 3, 4, 5], [5, 0, 3, 1, 2, 2]):
+        moved = copy.deepcopy(states)
+        moved.batch_repeat_interleave(2)
+        moved.reorder_cache(torch.tensor(beams))
+        rows = [beam // 2 for beam in beams]
+        close(follow(moved, rows), expected[rows])
     # A row that starts again reads the same source.
     again = model(decoder_input_ids=target, past_key_values=states.reset(torch.tensor([True, False, False])))
     close(again.logits[0], logits(model, target)[0])

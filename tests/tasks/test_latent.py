@@ -54,9 +54,9 @@ def test_words_without_labels_are_understood_by_those_they_go_with(
 ) -> None:
     anchors: list[list[float]] = []
 
-    def recorded(parts: Tensor, truth: Tensor, losses: Rows, points: Rows, anchor: Tensor) -> Tensor:
+    def recorded(parts: Tensor, truth: Tensor, losses: Rows, points: Rows, anchor: Tensor, errors: float) -> Tensor:
         anchors.append(anchor.tolist())
-        return best_scales(parts, truth, losses, points, anchor)
+        return best_scales(parts, truth, losses, points, anchor, errors)
 
     monkeypatch.setattr(fitting, "best_scales", recorded)
     choose = random.Random(0)

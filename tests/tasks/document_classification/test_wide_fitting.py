@@ -309,7 +309,7 @@ def test_a_document_without_words_has_the_class_frequencies_of_others(counts, sh
     wide = Wide(2**13, 2)
     fit_wide(wide, rows, None)
     # The strongest penalties leave n-grams a little.
-    assert float(wide.bias.softmax(0)[0]) == pytest.approx(share, abs=0.02)
+    assert float(wide.bias.softmax(0)[0]) == pytest.approx(share, abs=0.03)
 
 
 def test_the_path_goes_on_where_gains_are_small_but_grow():

@@ -29,7 +29,9 @@ Rows = Callable[[Tensor, Tensor], Tensor]
 """A number of each row, `(n,)`, from logits, `(n, c)`, and targets, `(n, ...)`."""
 
 
-def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows, anchor: Tensor | None = None) -> Tensor:
+def best_scales(
+    parts: Tensor, labels: Tensor, losses: Rows, points: Rows, anchor: Tensor | None = None, errors: float = 0.0
+) -> Tensor:
     """Factors of the logits of parts, `(k,)` float32, at least 0.
 
     They have the lowest loss on the validation split. A penalty on what the others add pulls them towards the first
@@ -42,6 +44,7 @@ def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows, ancho
         losses: In nats, differentiable.
         points: Higher for better answers, such as 1 for the right class and 0 for another.
         anchor: `(k,)` scales that a weaker penalty pulls towards instead of the first part, which then is like others.
+        errors: Number of standard errors of the difference by which a part alone has to be better than the sum.
     """
     logits, alone = parts.double(), torch.eye(parts.shape[1], dtype=torch.float64)
     start, prior = (alone[0], _PRIOR) if anchor is None else (anchor.double(), _EVEN_PRIOR)
@@ -66,7 +69,8 @@ def best_scales(parts: Tensor, labels: Tensor, losses: Rows, points: Rows, ancho
     # A part that speaks against itself has nothing to say.
     best = scales.detach().clamp_min(0)
     for part in alone:
-        if float((found(part) - found(best)).mean()) > 0:
+        better = found(part) - found(best)
+        if float(better.mean()) > errors * float(better.std(correction=0)) / len(better) ** 0.5:
             way = (best * (1 - step / _STEPS) + part * (step / _STEPS) for step in range(1, _STEPS + 1))
             best = next(scales for scales in way if float((found(part) - found(scales)).mean()) <= 0)
     return best.float()

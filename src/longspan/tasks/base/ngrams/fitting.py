@@ -328,7 +328,7 @@ def _choose(
             # What many texts say is trusted most; without them, kinds are alike.
             latent = torch.tensor([float(bool(kind.directions)) for kind in kinds])
             anchor = latent if latent.any() else torch.full((len(kinds),), 1 / len(kinds))
-            scales *= best_scales(parts, truth, losses, lambda *rows: -losses(*rows), anchor)
+            scales *= best_scales(parts, truth, losses, lambda *rows: -losses(*rows), anchor, errors=2)
         return Chosen(tuple(kinds), tuple(found[kind][2] for kind in kinds), tuple(scales.tolist()))
 
     first = choice(groups)

@@ -124,9 +124,9 @@ def saved(model: LongspanForCausalLM, tokens: torch.Tensor, cut: ProcessSlices |
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in weights:
             storages[storage.data_ptr()] = storage.nbytes()
-            # So that no other tensor gets its address.
-            kept.append(tensor)
-        return tensor
+            # So that no other tensor gets its address; with its graph, it would never be freed.
+            kept.append(tensor.detach())
+        return tensor.detach()
 
     tokens = tokens if cut is None else cut.cut(tokens, 0)
     with slices.entered(cut), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):

@@ -1,14 +1,15 @@
 """Memory and speed of training on shards that are read again in each pass (`data.streaming`).
 
     python benchmarks/large_data.py read classify|model-text --megabytes 200,2000 [--seconds 240] [--json FILE]
-    python benchmarks/large_data.py speed classify|model-text [--rows 20000] [--words 230] [--rounds 2] [--json FILE]
+    python benchmarks/large_data.py speed classify|model-text [--rows 20000] [--words 230] [--rounds 2]
+                                                             [--json FILE]
     python benchmarks/large_data.py many classify [--rows 500000] [--json FILE]
 
 `read` writes JSON lines of generated text, and takes the batches that training would, without training: resident memory
 after each eighth of the rows, in a process for each size. `speed` trains the same steps from data that are streamed and
-from data that are stored, in turns, and gives the tokens in a second of processor time of the steps, reading included: that of two blocks
-of rows more, which are read ahead.
-`many` trains one epoch on stored documents of 23 words, with all cores: seconds of the whole command, and peak memory.
+from data that are stored, in turns, and gives the tokens in a second of processor time of the steps. Reading is a part
+of it, also of the two blocks of rows that are read ahead. `many` trains one epoch on stored documents of 23 words, with
+all cores: seconds of the whole command, and peak memory.
 """
 
 import argparse

@@ -198,7 +198,12 @@ class SearchOptions(EvaluationOptions):
         Range(0),
     )
     length_penalty: float = option(1.0, "exponent of the length by which the score of a beam is divided")
-    min_new_tokens: int = option(0, "minimum number of tokens of a text, for texts that end too early", Range(0))
+    min_new_tokens: int | None = option(
+        None,
+        "minimum number of tokens of a text, for texts that end too early; unless given, for a summary the one chosen "
+        "in training, for a translation 0",
+        Range(0),
+    )
     max_new_tokens: int | None = option(
         None,
         "maximum number of tokens of a text; unless given, 256 for a summary, and for a translation twice those "
@@ -214,7 +219,7 @@ class SearchOptions(EvaluationOptions):
                 f"expected candidates without {name}, which is for beams, got {name}={getattr(self, name)} and "
                 f"candidates={self.candidates}; leave one out."
             )
-        if self.max_new_tokens is not None and self.min_new_tokens > self.max_new_tokens:
+        if self.max_new_tokens is not None and (self.min_new_tokens or 0) > self.max_new_tokens:
             raise UserError(
                 f"min_new_tokens must be at most max_new_tokens={self.max_new_tokens}, got {self.min_new_tokens}; "
                 "lower it."

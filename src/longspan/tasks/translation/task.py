@@ -153,7 +153,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
             beams=options.beams or recipe.options.beams,
             candidates=options.candidates,
             length_penalty=options.length_penalty,
-            least=options.min_new_tokens,
+            least=options.min_new_tokens or 0,
             most=options.max_new_tokens,
             batch_size=recipe.training["per_device_eval_batch_size"],
             batch_tokens=recipe.options.batch_tokens,
@@ -176,7 +176,7 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
         text, data = row.values["source"], run.recipe.data
         ids, characters, lost = spans(run.processor.tokenizer, text, data.max_length, data.keep)
         source = SourceText(ids.tolist(), Places("characters", characters, text), lost)
-        how = self.search(run.recipe, EvaluationOptions())
+        how = self.search_of(run, EvaluationOptions())
         return written(run, row.where, source, how, "translation", of, at)
 
     def formats(self) -> Mapping[str, Callable[[Any], str]]:

@@ -64,7 +64,8 @@ class Search:
     def __str__(self) -> str:
         if self.candidates:
             return f"the best of {self.candidates} candidates"
-        return "greedy search" if self.beams == 1 else f"{self.beams} beams"
+        least = f" and at least {self.least} tokens" if self.least else ""
+        return ("greedy search" if self.beams == 1 else f"{self.beams} beams") + least
 
     def longest(self, sources: Sequence[int], model: PreTrainedModel) -> np.ndarray:
         """Return the maximum number of tokens of each target, end token not included, from those of sources."""
@@ -270,6 +271,8 @@ def _targets(
     options: dict[str, Any] = {
         "do_sample": False,
         "no_repeat_ngram_size": how.once,
+        # Not the model's own, where another one is given.
+        "min_new_tokens": 0,
         "max_new_tokens": int(longest.max()) + 1,
     }
     if how.candidates:

@@ -5,7 +5,7 @@ A subclass says what is read, how texts are scored and what a prediction contain
 
 import abc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -107,7 +107,7 @@ class TargetPipeline(Pipeline[I, list[dict[str, Any]], R], Generic[I, R]):
 
     def __init__(self, run: Run[Any, Any, R], options: Any) -> None:
         super().__init__(run, options)
-        self.how: Search = self.task.search(run.recipe, options)
+        self.how: Search = self.task.search_of(run, options)
 
     def encode(self, examples: Dataset, split: str) -> Dataset:
         rows: Dataset = self.task.encoded(examples, self.processor, self.data, split)
@@ -135,6 +135,16 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
     target: ClassVar[Carried] = Carried("target")
     #: Whether training leaves out pairs longer than `data.max_length`, rather than to cut their sources.
     leaves_out: ClassVar[bool] = False
+    #: Quantiles of the lengths of training targets that are tried as minimum length of what is written.
+    least: ClassVar[Sequence[float]] = ()
+
+    def search_of(self, run: Run[D, O, PairProcessor], options: Any) -> Search:
+        """Search options of a trained model: its own minimum length, unless one is given."""
+        how = self.search(run.recipe, options)
+        if options.min_new_tokens is not None:
+            return how
+        least = run.model.generation_config.min_new_tokens or 0
+        return replace(how, least=min(least, options.max_new_tokens or least))
 
     @abc.abstractmethod
     def search(self, recipe: Recipe[D, O], options: Any) -> Search:
@@ -210,6 +220,7 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
             "reader": prepared.processor,
             "how": self.search(recipe, self.evaluation_options()),
             "searched_examples": self.searched_examples(recipe),
+            "least": self.least,
             "scored": self.score,
             "drawn": drawn,
         }

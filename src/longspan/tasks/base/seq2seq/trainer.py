@@ -124,6 +124,8 @@ class TargetTrainer(PairTrainer[S]):
         reader: what makes text of tokens.
         how: the search of the final scores.
         searched_examples: number of validation examples that are searched for during training.
+        least: quantiles of the lengths of training targets. Of these lengths and 0, the one with the best scores of
+            those examples is the minimum length of what is written, and the model's `generation_config` keeps it.
         scored: scores texts of the rows of a data set, given their loss and whether to compute intervals.
         drawn: draws other tokens of training pairs in each epoch; None for the same ones. Batches are then made by the
             mean lengths of drawn pairs.
@@ -140,11 +142,13 @@ class TargetTrainer(PairTrainer[S]):
         how: Search,
         searched_examples: int,
         scored: Callable[[Dataset, Sequence[str], float, bool], S],
+        least: Sequence[float] = (),
         drawn: DrawnPairs | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, drawn=drawn, **kwargs)
         self.reader, self.how, self.searched_examples, self.scored_by = reader, how, searched_examples, scored
+        self.least = least
         self._growth = np.ones(2) if drawn is None else drawn.growth()
         self._finished = False
 
@@ -174,12 +178,29 @@ class TargetTrainer(PairTrainer[S]):
         # Those during training are of a part.
         self._finished = True
         self.scored.pop(self.kept_step(), None)
+        if self.least:
+            least = self._best_least()
+            self.how = replace(self.how, least=least)
+            self.model.generation_config.min_new_tokens = least
         return super().validation_scores()
 
+    def _best_least(self) -> int:
+        """Minimum length with the best scores of some validation examples; the lowest of equal ones."""
+        some = _spaced(self.eval_dataset, self.searched_examples)
+
+        def value(least: int) -> float:
+            how = replace(self.how, beams=1, least=least)
+            found = search(self.model, some["input_ids"][:], how, self.streams, after_batch=self._scored_a_batch)
+            scores = self.scored_by(some, self.reader.texts([best[0] for best in found]), 0.0, False)
+            score = scores.headline()
+            return float(getattr(scores, score)) * (1 if scores.higher_is_better(score) else -1)
+
+        # Lengths count the end.
+        lengths = np.quantile(pair_lengths(self.train_dataset)[:, 1] - 1, self.least).astype(int)
+        return max(sorted({0, *lengths.tolist()}), key=value)
+
     def _quick_scores(self, dataset: Dataset, most: int) -> S:
-        count = min(len(dataset), most)
-        some = dataset.select((np.arange(count) * len(dataset) / count).astype(int))
-        return self._scores(dataset, some, replace(self.how, beams=1), intervals=False)
+        return self._scores(dataset, _spaced(dataset, most), replace(self.how, beams=1), intervals=False)
 
     def _scores(self, dataset: Dataset, some: Dataset, how: Search, *, intervals: bool) -> S:
         """Return the loss of a data set, and the scores of what the model writes for some of it."""
@@ -192,3 +213,9 @@ class TargetTrainer(PairTrainer[S]):
             found = search(self.model, some["input_ids"][:], how, self.streams, **shown)
         texts = self.reader.texts([best[0] for best in found])
         return self.scored_by(some, texts, nats / tokens, intervals)
+
+
+def _spaced(dataset: Dataset, most: int) -> Dataset:
+    """At most so many examples, evenly spaced."""
+    count = min(len(dataset), most)
+    return dataset.select((np.arange(count) * len(dataset) / count).astype(int))

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from longspan import cli, export, predict, recipes, train
 from longspan.data.sources.formats.rows import Row
 from longspan.errors import UserError
-from longspan.tasks.token_classification.program import Answers, Tagger
+from longspan.tasks.token_classification.program import Tagger, WordAnswers
 from longspan.verbs.predict import print_predictions
 from longspan.verbs.runs import load_run
 
@@ -209,9 +209,9 @@ def test_a_pattern_that_may_take_for_ever_is_refused(strip: str) -> None:
     given |= {"unknown": -1, "features": [], "reach": 0, "feature_reach": 0, "rows": 0}
     data = dict.fromkeys(Tagger.reading)
     for good in ("", "^en:", "^(en|de):", r"^\w+:"):
-        Answers(**given, data=data | {"strip": good})
+        WordAnswers(**given, data=data | {"strip": good})
     with pytest.raises(UserError, match=r"data\.strip must be"):
-        Answers(**given, data=data | {"strip": strip})
+        WordAnswers(**given, data=data | {"strip": strip})
 
 
 def test_what_has_no_program_is_told(folders: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,11 @@ from longspan.results.outputs import open_to_append, write_text
 _KEPT, _TAIL = 50, 8192
 _ERROR = re.compile(r"[\w.]*(Error|Exception|Exit|Interrupt)\b")
 #: Asks Linux for SIGINT at the end of the thread that started this process (PR_SET_PDEATHSIG), and goes on as another.
-_BOUND = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 2); os.execv(sys.argv[1], sys.argv[1:])"
+#: Shells start what runs in the background without that signal.
+_BOUND = (
+    "import ctypes, os, signal, sys; signal.signal(2, signal.SIG_DFL); ctypes.CDLL(None).prctl(1, 2); "
+    "os.execv(sys.argv[1], sys.argv[1:])"
+)
 #: Seconds between looks at the files of jobs.
 _LOOK = 1.0
 #: A scheduler may stop a job by SIGTERM or SIGINT and start it again, so that these are no ends.

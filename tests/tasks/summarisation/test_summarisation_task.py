@@ -116,6 +116,7 @@ def test_the_minimum_length_is_chosen_on_validation_rows(tmp_path: Path, monkeyp
     run = load_run(Path(folder))
     chosen = run.model.generation_config.min_new_tokens
     assert chosen == sorted(set(tried))[1] > 0
+    assert isinstance(run.task, Summarisation)
     assert run.task.search_of(run, EvaluationOptions()).least == chosen
     assert run.task.search_of(run, EvaluationOptions(min_new_tokens=0)).least == 0
     assert run.task.search_of(run, EvaluationOptions(max_new_tokens=1)).least == 1

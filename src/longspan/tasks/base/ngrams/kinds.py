@@ -286,7 +286,7 @@ class Counted:
         return found
 
     def ratios(self, sums: np.ndarray) -> np.ndarray:
-        """How strongly n-grams indicate each output, `(size, c)` float32, by their `sums`."""
+        """Log-count ratios of n-grams for each output, `(size, c)` float32, from their `sums`."""
         return log_ratios(sums)
 
     def strata(self) -> np.ndarray:

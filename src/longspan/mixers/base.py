@@ -372,7 +372,7 @@ class Mixer(nn.Module, ABC):
                 raise NotImplementedError(f"{self._name} has a state that grows, and must implement reset")
             return torch.where(rows.view(-1, *[1] * (old.ndim - 1)), new.to(old), old)
 
-        return tree_map(renewed, state, self.init_state(len(rows)))
+        return tree_map(renewed, state, self.init_state(len(rows), device=rows.device))
 
     def state_size(self, positions: int) -> int:
         """Number of values in one row's state after `positions` positions, none of them masked.

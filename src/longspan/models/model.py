@@ -32,6 +32,7 @@ from longspan.models.wide.base import WidePart
 from longspan.models.window_encoder import WindowEncoder
 from longspan.ops import slices
 from longspan.ops.dropout import Dropout
+from longspan.ops.execution import on_cpu
 
 
 class LongspanPreTrainedModel(PreTrainedModel):
@@ -258,11 +259,11 @@ class LongspanModel(LongspanPreTrainedModel):
         if not self.config.causal:
             raise UserError("expected a causal model for states, got causal=False; build it with causal=True.")
         dtype = self.dtype if dtype is None else dtype
-        device = self.device if device is None else device
-        if device.type == "meta":
+        if device is None and self.device.type == "meta":
             raise UserError(
                 "expected a device for the states of a model with offloaded weights, got none; give init_states one."
             )
+        device = self.device if device is None else device
         seen_of_context = None if context_mask is None else context_mask.bool()
         layers = self.backbone.init_states(batch_size, dtype, device, context, seen_of_context)
         seen = torch.zeros(batch_size, dtype=torch.long, device=device)
@@ -324,7 +325,8 @@ class LongspanModel(LongspanPreTrainedModel):
                 "got both; leave one of them out."
             )
         streaming = past_key_values is not None or use_cache
-        if streaming and mask is not None and not torch.compiler.is_compiling() and mask.all():
+        looks = mask is not None and not torch.compiler.is_compiling() and (on_cpu(mask) or not self.training)
+        if streaming and looks and mask.all():
             # A mixer's step is simpler without a mask, and the next token of a padded batch needs none.
             mask = None
         before = None if past_key_values is None else past_key_values.recent

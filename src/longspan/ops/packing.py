@@ -57,11 +57,12 @@ def by_document(
     """
     if not document_ids.numel():
         return x
-    starts, first = _starts(document_ids)
-    row = starts.flatten().cumsum(0) - 1
-    column = torch.arange(row.shape[0], device=x.device) - first[row]
-    lengths = torch.bincount(row)
-    rows = x.new_zeros(first.shape[0], int(lengths.max()), x.shape[2]).index_put((row, column), x.flatten(0, 1))
+    starts = _starts(document_ids)
+    first, place = starts.flatten(), torch.arange(starts.numel(), device=x.device)
+    row, column = first.cumsum(0) - 1, place - torch.where(first, place, 0).cummax(0).values
+    contiguous, last, longest = torch.stack((_contiguous(document_ids, starts), row[-1], column.max() + 1)).tolist()
+    _check(contiguous)
+    rows = x.new_zeros(last + 1, longest, x.shape[2]).index_put((row, column), x.flatten(0, 1))
     real = torch.ones_like(row, dtype=torch.bool) if mask is None else mask.flatten()
     rows_mask = torch.zeros(rows.shape[:2], dtype=torch.bool, device=x.device).index_put((row, column), real)
     return mix(rows, rows_mask)[row, column].view_as(x)
@@ -75,7 +76,8 @@ def document_starts(document_ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] 
     Raises:
         UserError: when a document's tokens are not contiguous.
     """
-    starts, _ = _starts(document_ids)
+    starts = _starts(document_ids)
+    _check(_contiguous(document_ids, starts).item())
     if mask is None:
         return starts
     # Number of real positions before the document, and up to and including this position.
@@ -83,15 +85,21 @@ def document_starts(document_ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] 
     return mask & (mask.cumsum(1) - before == 1)
 
 
-def _starts(document_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where documents begin, (b, t), and the numbers of these positions, with all rows flattened."""
+def _starts(document_ids: Tensor) -> Tensor:
+    """Where a number differs from the one before it in its row, (b, t) bool."""
     starts = torch.ones_like(document_ids, dtype=torch.bool)
     starts[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
-    first = starts.flatten().nonzero().squeeze(1)
-    owners = torch.stack((first // document_ids.shape[1], document_ids.flatten()[first]), 1)
-    if owners.unique(dim=0).shape[0] != owners.shape[0]:
+    return starts
+
+
+def _contiguous(document_ids: Tensor, starts: Tensor) -> Tensor:
+    """Whether each row has as many different numbers as places where one begins."""
+    return (_starts(document_ids.sort(1).values).sum() == starts.sum()).long()
+
+
+def _check(contiguous: int) -> None:
+    if not contiguous:
         raise UserError(
             "expected the tokens of each packed document to be contiguous in document_ids, got a number that returns "
             "after another; give each document its own number."
         )
-    return starts, first

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic
 import numpy as np
 import torch
 from accelerate import DistributedType
+from accelerate.utils import send_to_device
 from datasets import Dataset
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError
@@ -34,6 +35,7 @@ from longspan.errors import UserError, first_line
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.models.publishing import addressed
 from longspan.ops import slices
+from longspan.ops.execution import on_cpu
 from longspan.results.parts import Parts
 from longspan.results.scores import S
 from longspan.training import checkpoints, processes
@@ -102,6 +104,9 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         # Those of `Trainer` would replace callbacks, and upload runs that are not finished and thus have no card.
         self.args.restore_callback_states_from_checkpoint = False
         self.args.hub_strategy = HubStrategy.END
+        if not self.args.fp16:
+            # Such a loss ends the run, see `_check_losses`; `Trainer` would wait for each step of a GPU to look for one.
+            self.args.logging_nan_inf_filter = False
         self.real_tokens = 0
         self.seconds_not_training = 0.0
         self.processor: Processor | None = None
@@ -116,6 +121,8 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         self._shards: Shards | None = None
         self._rehearses = False
         self._plain_loss: Tensor | None = None
+        # The first step whose loss is not finite.
+        self._diverged: Tensor | None = None
         self._resumed_from: Path | None = None
         # The step of the weights that the model has now; None in training.
         self._loaded_step: int | None = None
@@ -277,13 +284,42 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             loss: Tensor = super().training_step(model, inputs, *args, **kwargs)
         plain, self._plain_loss = self._plain_loss, None
         loss = loss if plain is None else plain.mean()
-        # Without scaled gradients, a step with such a loss would leave no weight with a number.
-        if not self.args.fp16 and processes.largest(int(not loss.isfinite())):
-            raise UserError(
-                f"expected a finite training loss, got one that is not in step {self.state.global_step + 1:,}, so "
-                f"training diverged; lower training.learning_rate={self.args.learning_rate:g}."
-            )
+        if not self.args.fp16:
+            step = torch.where(loss.isfinite(), math.inf, self.state.global_step + 1.0)
+            self._diverged = step if self._diverged is None else torch.minimum(self._diverged, step)
+            if on_cpu(loss):
+                self._check_losses()
         return loss
+
+    def _check_losses(self) -> None:
+        """Raise UserError if a loss was not finite: without scaled gradients, its step left no weight with a number.
+
+        On a CPU, that is before the step; on a GPU, which the host does not wait for, before anything is made of it.
+        """
+        step = math.inf if self._diverged is None else -processes.largest(-float(self._diverged))
+        if step < math.inf:
+            raise UserError(
+                f"expected a finite training loss, got one that is not in step {step:,.0f}, so training diverged; "
+                f"lower training.learning_rate={self.args.learning_rate:g}."
+            )
+
+    @override
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        if self.control.should_log or self.control.should_evaluate or self.control.should_save:
+            self._check_losses()
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+
+    @property
+    def pins(self) -> bool:
+        """Whether batches are put where a GPU can copy them from while the host goes on."""
+        return bool(self.args.dataloader_pin_memory) and self.args.device.type == "cuda"
+
+    @override
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        # While a batch is copied to a GPU, the host goes on.
+        given = send_to_device(inputs, self.args.device, non_blocking=self.args.device.type != "mps")
+        prepared: dict[str, Any] = super()._prepare_inputs(given)
+        return prepared
 
     def compute_loss(
         self,
@@ -317,7 +353,9 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             counts = [int(self._count_items(batch[name])) for batch in batches]
             # As many labels as items, since `Trainer` counts labels.
             counted = [{"labels": None, "shift_labels": torch.zeros(count, dtype=torch.int8)} for count in counts]
-        return batches, self._get_num_items_in_batch(counted, device)
+        # A single process needs no copy of one number.
+        where = device if self.args.world_size > 1 or self.args.n_gpu > 1 else torch.device("cpu")
+        return batches, self._get_num_items_in_batch(counted, where)
 
     def _let_the_model_smooth(self) -> None:
         """Leave label smoothing to the model: `Trainer` would replace the model's loss, and so lose class weights."""
@@ -354,6 +392,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
 
     @override
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_losses()
         if self._shards is not None:
             # From here on each process works by itself.
             self._shards.gather()
@@ -436,12 +475,10 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
     def _sparse(self) -> bool:
         """Whether gradients of tables can be sparse: gloo exchanges such, and NCCL does not.
 
-        Compiled, they would cut the model's graph in pieces, which costs a GPU more than dense ones.
+        On a GPU the host would wait for the numbers of their rows, and they cut a compiled model in pieces.
         """
-        kind, device = self.accelerator.distributed_type, self.args.device.type
-        if device == "cuda":
-            return kind == DistributedType.NO and self.args.n_gpu <= 1 and not self.args.torch_compile
-        return device == "cpu" and kind in (DistributedType.NO, DistributedType.MULTI_CPU)
+        kind = self.accelerator.distributed_type
+        return self.args.device.type == "cpu" and kind in (DistributedType.NO, DistributedType.MULTI_CPU)
 
     @override
     def _wrap_model(self, model: nn.Module, training: bool = True, *args: Any, **kwargs: Any) -> Any:

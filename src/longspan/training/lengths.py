@@ -160,7 +160,7 @@ class LengthTrainer(LongspanTrainer[S]):
 
     def get_train_dataloader(self) -> Loader:
         if self.stream is not None:
-            return Loader(Examples(), batch_sampler=self.stream, collate_fn=self.data_collator)
+            return Loader(Examples(), batch_sampler=self.stream, collate_fn=self.data_collator, pin_memory=self.pins)
         documents = NumberRows.of(self.rows(self.train_dataset, list(dict.fromkeys([*self.streams, "labels"]))))
         batches = self._training_batches(self.group_number)
         return Loader(
@@ -168,7 +168,7 @@ class LengthTrainer(LongspanTrainer[S]):
             batch_sampler=batches if self.drawn is None else EpochBatches(batches),
             collate_fn=_Share(self.data_collator, documents[0]),
             num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
+            pin_memory=self.pins,
         )
 
     def padding_fraction(self) -> float:

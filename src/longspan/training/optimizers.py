@@ -165,8 +165,8 @@ class RowwiseAdam(Optimizer):
     Momentum would move rows that the step did not read. As c counts the row's own steps, a rare row's first step is as
     long as a frequent one's, unlike in `torch.optim.SparseAdam`. State: two numbers per row. Rows are not decayed.
 
-    The rows of a sparse gradient are those that were read, even with zero gradients. Those of a dense one, as GPUs
-    exchange them, are those that are not zero.
+    The rows of a sparse gradient are those that were read, even with zero gradients. Those of a dense one, as on GPUs,
+    are those that are not zero; all rows are computed with, so that the host need not wait for their numbers.
 
     Args:
         params: tables, or parameter groups of them.
@@ -184,27 +184,30 @@ class RowwiseAdam(Optimizer):
         for group in self.param_groups:
             for table in group["params"]:
                 if table.grad is not None:
-                    self._update(table, *_rows(local_of(table.grad)), group)
+                    self._update(table, local_of(table.grad), group)
 
-    def _update(self, table: Tensor, rows: Tensor, values: Tensor, group: dict[str, Any]) -> None:
-        state, beta = self.state[table], group["beta"]
+    def _update(self, table: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        state, beta, rate = self.state[table], group["beta"], -float(group["lr"])
         if not state:
             state["moment"], state["count"] = zeros_by_row(table), zeros_by_row(table)
-        moments, counts, values = local_of(state["moment"]), local_of(state["count"]), values.float()
-        count = counts[rows] + 1
-        moment = torch.lerp(values.square().mean(1), moments[rows], beta)
-        counts[rows], moments[rows] = count, moment
+        moments, counts, weights = local_of(state["moment"]), local_of(state["count"]), local_of(table)
+        if gradient.is_sparse:
+            gradient = gradient.coalesce()
+            rows, values = gradient.indices()[0], gradient.values().float()
+            count = counts[rows] + 1
+            moment = torch.lerp(values.square().mean(1), moments[rows], beta)
+            counts[rows], moments[rows] = count, moment
+        else:
+            read, values = gradient.any(1), gradient.float()
+            # A row without a gradient has no step, whatever it is divided by.
+            count = counts.add_(read).clamp(min=1)
+            moment = torch.where(read, torch.lerp(values.square().mean(1), moments, beta), moments, out=moments)
         size = (moment / (1 - beta**count)).sqrt_().add_(group["eps"])
-        local_of(table).index_add_(0, rows, (values / size.unsqueeze(1)).to(table.dtype), alpha=-float(group["lr"]))
-
-
-def _rows(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the numbers of the rows that have a gradient, `(n,)`, and their gradients, `(n, d)`."""
-    if gradient.is_sparse:
-        gradient = gradient.coalesce()
-        return gradient.indices()[0], gradient.values()
-    rows = gradient.any(1).nonzero().squeeze(1)
-    return rows, gradient[rows]
+        step = (values / size.unsqueeze(1)).to(table.dtype)
+        if gradient.is_sparse:
+            weights.index_add_(0, rows, step, alpha=rate)
+        else:
+            weights.add_(step, alpha=rate)
 
 
 def tables_of(model: nn.Module) -> list[nn.Embedding]:

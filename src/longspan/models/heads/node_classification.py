@@ -14,7 +14,7 @@ from longspan.mixers.graph import Edges
 from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
-from longspan.models.parts.losses import IGNORED, check_token_labels, class_losses
+from longspan.models.parts.losses import check_token_labels, class_losses, count_items
 from longspan.models.settings import HeadSettings
 from longspan.models.wide.nodes import NodePart
 from longspan.ops.pooling import accumulation_dtype
@@ -165,15 +165,17 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
         loss, plain = None, None
         if labels is not None:
             check_token_labels("labels", labels, scores.shape[:2])
-            known = labels != IGNORED
-            smoothing = self.config.head.label_smoothing
             loss, plain = class_losses(
-                scores[known], labels[known], num_items_in_batch, training=self.training, smoothing=smoothing
+                scores.flatten(0, 1),
+                labels.flatten(),
+                num_items_in_batch,
+                training=self.training,
+                smoothing=self.config.head.label_smoothing,
             )
             if weight:
                 plain = loss.detach() if plain is None else plain
                 # The share of this batch in those accumulated, as the loss of its labels has.
-                share = 1.0 if num_items_in_batch is None else known.sum() / num_items_in_batch
+                share = 1.0 if num_items_in_batch is None else count_items(labels) / num_items_in_batch
                 loss = loss + weight * share * _inconsistency(scores, attention_mask)
         hidden = body.hidden_states
         if weight:

@@ -29,6 +29,7 @@ from longspan.models.parts.losses import (
 )
 from longspan.models.settings import DEEPEST, WIDEST, HeadSettings, from_data
 from longspan.models.states import CACHE, MixerStates, accept_cache
+from longspan.ops.execution import on_cpu
 from longspan.options import Range, option
 
 
@@ -399,6 +400,6 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         first = known & (known.cumsum(1) == 1)
         ids = before.masked_fill(first, start)
         mask = ids != IGNORED
-        if not torch.compiler.is_compiling() and mask.all():
+        if on_cpu(mask) and not torch.compiler.is_compiling() and mask.all():
             return ids, None
         return ids.masked_fill(~mask, self.config.pad_token_id or 0), mask

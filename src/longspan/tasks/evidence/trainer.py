@@ -36,7 +36,7 @@ class EvidenceTrainer(LengthTrainer[EvidenceScores]):
             batch_sampler=self._training_batches(self.args.process_index),
             collate_fn=Collator(self.streams),
             num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
+            pin_memory=self.pins,
         )
 
     def score(self, dataset: Dataset) -> EvidenceScores:

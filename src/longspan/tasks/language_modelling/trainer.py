@@ -113,11 +113,11 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
 
     def get_train_dataloader(self) -> Loader:
         if self.stream is not None:
-            return Loader(Examples(), batch_sampler=self.stream)
+            return Loader(Examples(), batch_sampler=self.stream, pin_memory=self.pins)
         # No workers: there is nothing to wait for.
         documents = token_arrays(self.train_dataset)
         data = SegmentData(documents, self.segment_length, end_id=self.end_id, pad_id=self.pad_id)
-        return Loader(data, batch_sampler=self._batches())
+        return Loader(data, batch_sampler=self._batches(), pin_memory=self.pins)
 
     def per_token_columns(self) -> Sequence[str]:
         return ("input_ids",)
@@ -142,6 +142,13 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             world=self.group_count,
         )
 
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        # The model would wait for a GPU to see that nothing is hidden.
+        whole = bool(inputs["attention_mask"].all())
+        return super()._prepare_inputs(
+            {name: x for name, x in inputs.items() if not (whole and name == "attention_mask")}
+        )
+
     def compute_loss(
         self,
         model: torch.nn.Module,
@@ -161,7 +168,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         return (loss, outputs) if return_outputs else loss
 
     def _no_states(self) -> MixerStates:
-        states: MixerStates = self.model.base_model.init_states(self._train_batch_size)
+        states: MixerStates = self.model.base_model.init_states(self._train_batch_size, device=self.args.device)
         return states
 
     def score(self, dataset: Dataset) -> LanguageScores:

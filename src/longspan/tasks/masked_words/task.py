@@ -153,7 +153,8 @@ class MaskedTrainer(LongspanTrainer[MaskedScores]):
         # No workers: there is little to wait for.
         data = PackedData(token_arrays(self.train_dataset), self.packing, self.masking)
         rank, world = self.args.process_index, self.args.world_size
-        return Loader(data, batch_sampler=PackedBatches(self.packing.steps, self._train_batch_size, rank, world))
+        batches = PackedBatches(self.packing.steps, self._train_batch_size, rank, world)
+        return Loader(data, batch_sampler=batches, pin_memory=self.pins)
 
     def per_token_columns(self) -> Sequence[str]:
         return ("input_ids",)

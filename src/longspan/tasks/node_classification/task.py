@@ -100,6 +100,7 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
             batch_sampler=batches,
             collate_fn=self.collated,
             num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.pins,
         )
 
     def collated(self, drawn: list[Drawn]) -> dict[str, Tensor]:

@@ -60,7 +60,7 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
             batch_sampler=EpochBatches(self._training_batches(self.args.process_index)),
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory and self.args.device.type == "cuda",
+            pin_memory=self.pins,
         )
 
     def padding_fraction(self) -> float:

@@ -325,8 +325,9 @@ class LongspanModel(LongspanPreTrainedModel):
                 "got both; leave one of them out."
             )
         streaming = past_key_values is not None or use_cache
-        looks = mask is not None and not torch.compiler.is_compiling() and (on_cpu(mask) or not self.training)
-        if streaming and looks and mask.all():
+        # Training does not wait for a GPU.
+        read_now = not torch.compiler.is_compiling() and (not self.training or (mask is not None and on_cpu(mask)))
+        if streaming and mask is not None and read_now and mask.all():
             # A mixer's step is simpler without a mask, and the next token of a padded batch needs none.
             mask = None
         before = None if past_key_values is None else past_key_values.recent

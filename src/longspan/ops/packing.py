@@ -61,7 +61,7 @@ def by_document(
     first, place = starts.flatten(), torch.arange(starts.numel(), device=x.device)
     row, column = first.cumsum(0) - 1, place - torch.where(first, place, 0).cummax(0).values
     contiguous, last, longest = torch.stack((_contiguous(document_ids, starts), row[-1], column.max() + 1)).tolist()
-    _check(contiguous)
+    _check_contiguous(bool(contiguous))
     rows = x.new_zeros(last + 1, longest, x.shape[2]).index_put((row, column), x.flatten(0, 1))
     real = torch.ones_like(row, dtype=torch.bool) if mask is None else mask.flatten()
     rows_mask = torch.zeros(rows.shape[:2], dtype=torch.bool, device=x.device).index_put((row, column), real)
@@ -77,7 +77,7 @@ def document_starts(document_ids: Int[Tensor, "b t"], mask: Bool[Tensor, "b t"] 
         UserError: when a document's tokens are not contiguous.
     """
     starts = _starts(document_ids)
-    _check(_contiguous(document_ids, starts).item())
+    _check_contiguous(bool(_contiguous(document_ids, starts)))
     if mask is None:
         return starts
     # Number of real positions before the document, and up to and including this position.
@@ -97,7 +97,7 @@ def _contiguous(document_ids: Tensor, starts: Tensor) -> Tensor:
     return (_starts(document_ids.sort(1).values).sum() == starts.sum()).long()
 
 
-def _check(contiguous: int) -> None:
+def _check_contiguous(contiguous: bool) -> None:
     if not contiguous:
         raise UserError(
             "expected the tokens of each packed document to be contiguous in document_ids, got a number that returns "

@@ -105,7 +105,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         self.args.restore_callback_states_from_checkpoint = False
         self.args.hub_strategy = HubStrategy.END
         if not self.args.fp16:
-            # Such a loss ends the run, see `_check_losses`; `Trainer` would wait for each step of a GPU to look for one.
+            # Such a loss ends the run (`_check_losses`); `Trainer` would wait for a GPU to look for one in each step.
             self.args.logging_nan_inf_filter = False
         self.real_tokens = 0
         self.seconds_not_training = 0.0

@@ -17,7 +17,6 @@ import torch
 from accelerate import DistributedType
 from accelerate.utils import send_to_device
 from datasets import Dataset
-from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -30,10 +29,8 @@ from typing_extensions import override
 
 from longspan.data.processor import Processor
 from longspan.data.sources.shards import ShardReader, Streamed
-from longspan.data.text.pairs import TARGET
-from longspan.errors import UserError, first_line
+from longspan.errors import UserError
 from longspan.models.model import LongspanPreTrainedModel
-from longspan.models.publishing import addressed
 from longspan.ops import slices
 from longspan.ops.execution import on_cpu
 from longspan.results.parts import Parts
@@ -47,6 +44,7 @@ from longspan.training.optimizers import Joined, Muon, apart, clip_gradients, ma
 from longspan.training.sharding import KINDS, Shards
 from longspan.training.stopping import EarlyStopping, best_scores, improves
 from longspan.training.streams import StreamBatches
+from longspan.training.uploads import push_run, refused
 
 IN_PARTS = (DistributedType.FSDP, DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 """Where each process has parts of the weights."""
@@ -789,47 +787,3 @@ class Sessions(TrainerCallback, ExportableState):
     def state(self) -> dict[str, Any]:
         names = ("tokens", "training_seconds", "seconds", "peak_memory_bytes")
         return {"args": {}, "attributes": {name: getattr(self, name) for name in names}}
-
-
-#: Suffixes of files that other tools read or people look at; never a pickle, no checkpoint, no log.
-_KINDS = (".json", ".jsonl", ".md", ".model", ".png", ".safetensors", ".toml", ".txt")
-
-
-def push_run(
-    folder: Path,
-    repository: str,
-    *,
-    message: str,
-    token: str | None = None,
-    revision: str | None = None,
-    private: bool | None = None,
-) -> CommitInfo:
-    """Upload the files of a finished run, but for its checkpoints, with its card as the repository's.
-
-    Raises:
-        UserError: the run is unfinished, or the Hub refuses or cannot be reached.
-    """
-    if not (folder / "metrics.json").is_file():
-        raise UserError(f"expected a finished run to push, got {str(folder)!r}; finish its training first.")
-    api = HfApi(token=token)
-    try:
-        repository = api.create_repo(repository, private=private, exist_ok=True).repo_id
-        if revision is not None:
-            api.create_branch(repository, branch=revision, exist_ok=True)
-        every = sorted([*folder.iterdir(), *(folder / TARGET).glob("*")])
-        files = {
-            path.relative_to(folder).as_posix(): path for path in every if path.suffix in _KINDS and path.is_file()
-        }
-        card = addressed((folder / "README.md").read_text(encoding="utf-8"), repository).encode()
-        operations = [CommitOperationAdd(name, card if name == "README.md" else path) for name, path in files.items()]
-        return api.create_commit(repository, operations, commit_message=message, revision=revision)
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise refused(repository, error) from error
-
-
-def refused(repository: str | None, error: Exception) -> UserError:
-    """Error with the answer of the Hub, or why it gave none."""
-    return UserError(
-        f"expected to write to {repository!r} on the Hugging Face Hub, got an error ({first_line(error)}); log in with "
-        "`hf auth login`, check training.hub_model_id and the connection, or leave training.push_to_hub out."
-    )

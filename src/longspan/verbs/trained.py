@@ -18,7 +18,7 @@ from longspan.results.scores import S
 from longspan.results.tables import Predictions, PredictionStream, index_of
 from longspan.tasks.base.options import GenerationOptions
 from longspan.tasks.base.task import Recipe, Run
-from longspan.training.base import push_run
+from longspan.training.uploads import push_run
 from longspan.verbs import evaluate, explain, export, predict, report
 from longspan.verbs.runs import as_run, load_run
 

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
+from typing_extensions import override
 
 from longspan.data.sources.formats.schema import Row
 from longspan.data.sources.shards import ShardReader
@@ -142,6 +143,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             world=self.group_count,
         )
 
+    @override
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         # The model would wait for a GPU to see that nothing is hidden.
         whole = bool(inputs["attention_mask"].all())

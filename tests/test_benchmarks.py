@@ -21,6 +21,16 @@ def test_training_speed(tmp_path: Path, capsys: pytest.CaptureFixture[str], run_
     assert written["environment"]["cores"]
 
 
+@pytest.mark.slow
+def test_language_step(tmp_path: Path, capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
+    small = ["--dim", "16", "--depth", "1", "--heads", "2", "--vocabulary", "50", "--steps", "1", "--device", "cpu"]
+    small += ["--mixers", "additive,softmax", "--shapes", "2x16,1x32", "--json", str(tmp_path / "steps.json")]
+    run_benchmark("language_step.py", *small)
+    assert capsys.readouterr().out.count(" of products, ") == 4
+    found = json.loads((tmp_path / "steps.json").read_text())["result"]
+    assert all(row["tokens_per_second"] > 0 for shape in found["shapes"].values() for row in shape.values())
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed; .ci/browser installs it.")
 def test_explanation_page(capsys: pytest.CaptureFixture[str], run_benchmark: Callable[..., None]) -> None:
     run_benchmark("explanation_page.py", "--tokens", "300", "--rows", "2")

@@ -314,10 +314,12 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
 
     @override
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        # While a batch is copied to a GPU, the host goes on.
-        given = send_to_device(inputs, self.args.device, non_blocking=self.args.device.type != "mps")
-        prepared: dict[str, Any] = super()._prepare_inputs(given)
+        prepared: dict[str, Any] = super()._prepare_inputs(self._sent(inputs))
         return prepared
+
+    def _sent(self, given: Any) -> Any:
+        """Return tensors on the device of training; while they are copied to a GPU, the host goes on."""
+        return send_to_device(given, self.args.device, non_blocking=self.args.device.type != "mps")
 
     def compute_loss(
         self,
@@ -351,9 +353,9 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             counts = [int(self._count_items(batch[name])) for batch in batches]
             # As many labels as items, since `Trainer` counts labels.
             counted = [{"labels": None, "shift_labels": torch.zeros(count, dtype=torch.int8)} for count in counts]
-        # A single process needs no copy of one number.
-        where = device if self.args.world_size > 1 or self.args.n_gpu > 1 else torch.device("cpu")
-        return batches, self._get_num_items_in_batch(counted, where)
+        # A single process does not wait for the copy of one number.
+        alone = self.args.world_size == 1 and self.args.n_gpu <= 1
+        return batches, self._sent(self._get_num_items_in_batch(counted, torch.device("cpu") if alone else device))
 
     def _let_the_model_smooth(self) -> None:
         """Leave label smoothing to the model: `Trainer` would replace the model's loss, and so lose class weights."""

@@ -18,7 +18,6 @@ RECIPES = {
     "document_classification": "classify",
     "document_pairs": "pairs",
     "document_regression": "regression",
-    "evidence": "evidence",
     "frame_labelling": "frames",
     "graph_classification": "graphs",
     "image_classification": "images",

@@ -1,6 +1,5 @@
 """Finding evidence from the command line."""
 
-import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,26 +35,6 @@ def result(meetings: Path, tmp_path_factory: pytest.TempPathFactory) -> Training
 def test_it_keeps_what_tasks_promise(tmp_path: Path) -> None:
     path = write_talks(tmp_path / "talks.jsonl", 6)
     check_task("evidence", path, [*SMALL, "model.part_depth=0"])
-
-
-@pytest.mark.slow
-def test_the_counts_of_models_are_smoothed_bm25(result: TrainingResult) -> None:
-    """A model that enters them ranks parts by the words they share with a question, whatever training made of it."""
-    run = load_run(Path(result.folder))
-    recipe, task = run.recipe, run.task
-    kind = task.counts()
-    assert kind is task.baselines()["bm25_smoothed"]
-    prepared = task.prepare(recipe)
-    counted = kind().count(recipe, prepared)
-    model = task.build_model(dataclasses.replace(recipe, model={**recipe.model, **counted.settings}), prepared)
-    assert isinstance(model, LongspanForEvidence)
-    assert isinstance(run.model, LongspanForEvidence)
-    assert model.match is not None
-    assert run.model.match is not None
-    assert not torch.equal(run.model.match.table, model.match.table)
-    counted.enter(run.model)
-    for name, tensor in model.match.state_dict().items():
-        assert torch.equal(run.model.match.state_dict()[name], tensor)
 
 
 @pytest.mark.slow

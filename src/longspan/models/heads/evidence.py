@@ -16,10 +16,9 @@ from longspan.models.config import LongspanConfig
 from longspan.models.layers import build_backbone
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, mean_loss
-from longspan.models.parts.matching import LexicalMatch, matches, plain_match
+from longspan.models.parts.matching import LexicalMatch, matches
 from longspan.models.questions import QUESTIONS, settle_question
 from longspan.models.settings import DEEPEST, HeadSettings, check_count, from_data
-from longspan.models.wide.base import ScaledPart
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.segments import segment_softmax_pool, segment_sum
 from longspan.options import Range, option
@@ -43,11 +42,6 @@ class EvidenceSettings(HeadSettings):
     )
     part_depth: int = option(2, "number of layers over the parts of a document", Range(0, DEEPEST))
     lexical_match: bool = option(True, "whether the model receives the occurrences of a question's words in each part")
-    wide: bool = option(
-        False,
-        "whether BM25 of each part, averaged over its neighbours, is added to what the layers say, which read it with "
-        "weights that are learned (`lexical_match`). The weights of both are fitted to the validation split.",
-    )
     classifier_dropout: float | int | None = option(
         None, "dropout before the classifier; None means `dropout`", Range(0, 1)
     )
@@ -60,10 +54,6 @@ class EvidenceSettings(HeadSettings):
 
     def check(self, config: Any) -> None:
         check_count(self, "thresholds", config.num_labels, "labels")
-        if self.wide and not self.lexical_match:
-            raise UserError(
-                "expected lexical_match=True with wide=True, which adds BM25, got False; leave one of them out."
-            )
 
 
 @dataclass
@@ -73,12 +63,10 @@ class EvidenceOutput(ModelOutput):
     Attributes:
         loss: the binary cross-entropy, a scalar, if there are labels.
         logits: (q, p), above 0 where a part is likelier to answer the question than not; 0 where there is no part.
-        parts: (q, p, 2), the logits of BM25 and of the network, if the model has both, outside training.
     """
 
     loss: Tensor | None = None
     logits: Tensor | None = None
-    parts: Tensor | None = None
 
 
 class LongspanForEvidence(LongspanPreTrainedModel):
@@ -90,9 +78,7 @@ class LongspanForEvidence(LongspanPreTrainedModel):
     segment embeddings ("front"). Questions are read by the same layers over tokens.
 
     With `config.head.lexical_match` parts also read which words of the question occur in them and around them
-    (`LexicalMatch`). This gives features, the words' vectors weighted by BM25, and logits, which are added. With
-    `config.head.wide`, `logits` are the sum of these and of BM25 as it is, each times its scale. In training, loss and
-    logits are those of the network alone.
+    (`LexicalMatch`). This gives features, the words' vectors weighted by BM25, and logits, which are added.
 
     `forward` takes `input_ids` (b, t) with an `attention_mask` (b, t), and `part_ids` (b, t), the number of each
     token's part. The `part_mask` (b, p) is 1 at existing parts, even without tokens. It also takes `question_ids` (q,
@@ -132,8 +118,6 @@ class LongspanForEvidence(LongspanPreTrainedModel):
         self.parts = build_backbone(config, settings.part_depth, config.cross_mixers)
         self.dropout = self.head_dropout()
         self.classifier = nn.Linear(config.dim, 1)
-        if settings.wide:
-            self.wide = ScaledPart()
         self.post_init()
 
     @override
@@ -190,12 +174,9 @@ class LongspanForEvidence(LongspanPreTrainedModel):
             x = x + self.match_features(features.to(x.dtype)) + found.to(x.dtype) @ meanings
         x = self._meet(x, own, asked, asked_mask, question_counts)
         scores = self.classifier(self.dropout(x)).squeeze(-1)
-        scores, parts = (scores + direct).masked_fill(~own, 0), None
-        if self.wide is not None and not self.training:
-            parts = torch.stack((plain_match(found, rarity, own), scores.to(found.dtype)), 2)
-            scores = self.wide.combined(*parts.unbind(2))
+        scores = (scores + direct).masked_fill(~own, 0)
         loss = None if labels is None else _loss(scores, labels, num_items_in_batch)
-        return EvidenceOutput(loss=loss, logits=scores, parts=parts)
+        return EvidenceOutput(loss=loss, logits=scores)
 
     def _meet(self, x: Tensor, mask: Tensor, asked: Tensor, asked_mask: Tensor, counts: Tensor | None) -> Tensor:
         """Run the layers over parts, which meet the question."""

@@ -81,14 +81,6 @@ class LexicalMatch(nn.Module):
             return features, features @ self.output.to(dtype).flatten()
 
 
-def plain_match(
-    matches: Float[Tensor, "q p m"], rarity: Float[Tensor, "q m"], part_mask: Bool[Tensor, "q p"]
-) -> Float[Tensor, "q p"]:
-    """Logits of an untrained `LexicalMatch`: BM25 of each part, averaged over its neighbours and standardised."""
-    scores = matches.sum(2, keepdim=True) / rarity.sum(1).clamp_min(1e-3).view(-1, 1, 1)
-    return _standardised(_smoothed(scores, part_mask), part_mask)[:, :, 0, SPREADS.index(FIRST_SPREAD)]
-
-
 def matches(
     input_ids: Int[Tensor, "b t"],
     mask: Shaped[Tensor, "b t"],

@@ -131,11 +131,6 @@ def first_parts(parts: int, share: float) -> int:
     return max(1, math.ceil(round(share * parts, 9)))
 
 
-def recall(logits: np.ndarray, gold: np.ndarray) -> float:
-    """Recall at a sixth of a question that some part answers."""
-    return _recall(gold[np.argsort(-logits, kind="stable")], SHARE)
-
-
 def _recall(hits: np.ndarray, share: float) -> float:
     return float(hits[: first_parts(len(hits), share)].sum() / hits.sum())
 

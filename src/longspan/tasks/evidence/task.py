@@ -26,14 +26,13 @@ from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
 from longspan.tasks.base.case import Case, label_asked, numbered, texts_as_one
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
-from longspan.tasks.base.task import Baseline, Counted, Counts, Prepared, Recipe, Run, baselines_in
+from longspan.tasks.base.task import Baseline, Counted, Prepared, Recipe, Run, baselines_in
 from longspan.tasks.evidence import baselines, report
-from longspan.tasks.evidence.baselines.bm25_smoothed import Bm25Smoothed
 from longspan.tasks.evidence.options import EvidenceData, TrainingOptions
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores, probabilities
 from longspan.tasks.evidence.tokens import Evidence as EvidenceColumn
 from longspan.tasks.evidence.tokens import collate, tokenise, tokenise_document, truth
-from longspan.tasks.evidence.trainer import EvidenceTrainer, combined, compare_recall, evidence_logits
+from longspan.tasks.evidence.trainer import EvidenceTrainer, evidence_logits
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,7 @@ class EvidencePipeline(Pipeline[list[dict[str, Any]], list[np.ndarray], TextProc
     def forward(self, inputs: Sequence[ModelInput[list[dict[str, Any]]]]) -> Iterator[list[np.ndarray]]:
         for one in inputs:
             batches = [[number] for number in range(len(one.value))]
-            found = evidence_logits(self.model, one.value, batches, streams=self.processor.streams)
-            yield combined(self.model, found)
+            yield evidence_logits(self.model, one.value, batches, streams=self.processor.streams)
 
     def postprocess(
         self, row: Row, read: ModelInput[list[dict[str, Any]]], output: list[np.ndarray]
@@ -88,17 +86,13 @@ class EvidencePipeline(Pipeline[list[dict[str, Any]], list[np.ndarray], TextProc
     def score(
         self, examples: Dataset, encoded: Dataset, outputs: list[np.ndarray], folder: Path
     ) -> tuple[EvidenceScores, dict[str, Any]]:
-        gold, parts = truth(encoded), dict[str, Any]()
-        if self.model.wide is not None:
-            parts = {"parts": compare_recall(self.model, outputs, gold).to_dict()}
-        outputs = combined(self.model, outputs)
+        gold = truth(encoded)
         scores = evidence_scores(outputs, gold, self.model.config.head.thresholds[0])
         report.recall_curve(scores, folder / "recall.png")
         questions = [question for row in examples["questions"][:] for question in row]
         report.strips(outputs, gold, questions, scores.threshold, folder / "evidence.png")
         worst = report.mistakes(outputs, gold, examples)
-        summary = describe(encoded, examples)
-        return scores, {"documents": len(examples), "data_summary": summary, "mistakes": worst, **parts}
+        return scores, {"documents": len(examples), "data_summary": describe(encoded, examples), "mistakes": worst}
 
 
 class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextProcessor]):
@@ -179,9 +173,6 @@ class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextP
 
     def baselines(self) -> Mapping[str, type[Baseline[EvidenceScores]]]:
         return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[EvidenceScores]]:
-        return Bm25Smoothed
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         splits = {name: row for name, row in data.items() if "documents" in row}

@@ -120,9 +120,9 @@ def check_reading(folder: Path, run: Run, examples: Dataset, tolerance: float | 
     if not is_export(folder) or ANSWERS not in json_object(folder / MARK):
         return
     program = Program(folder)
-    if isinstance(program.answering, Documents):
+    if isinstance(program.task, Documents):
         for text, ids in zip(examples["text"][:], run.task.token_rows(run, examples), strict=True):
-            if program.answering.read(text or "", program.data)[0].tolist() != list(ids):
+            if program.task.read(text or "", program.data)[0].tolist() != list(ids):
                 raise UserError(
                     f"expected the saved tokenizer to read {reprlib.repr(text)} as that of the run does, got other "
                     "tokens; nothing is written: choose --format torch."
@@ -139,7 +139,8 @@ def _check_predictions(program: Program, run: Run, examples: Dataset, tolerance:
         rows.append(Row({names[0]: " ".join(words)}, f"{rows[0].where} as raw text"))
     # Rounded to 4 digits, either of them.
     most = tolerance + 1e-4
-    for row, wanted, given in zip(rows, run.task.predict(run, iter(rows)), program.predict(rows), strict=True):
+    found = run.task.predict(run, iter(rows)), program.task.predict(program, rows)
+    for row, wanted, given in zip(rows, *found, strict=True):
         if not _agree(wanted.to_dict(), given.to_dict(), most):
             raise UserError(
                 f"expected the export to answer as the run does to within {most:.1e}, got something else for "

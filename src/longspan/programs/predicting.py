@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,8 +14,6 @@ from longspan.data.columns.kinds import Column, Text
 from longspan.data.config import DataConfig, check_override
 from longspan.data.familiarity import Familiarity
 from longspan.data.sources.formats.rows import Row
-from longspan.data.sources.in_memory import rows_of
-from longspan.data.sources.paths import read_paths
 from longspan.data.text.truncation import special_ids, truncated
 from longspan.errors import UserError, first_line
 from longspan.machine.limits import cores
@@ -24,7 +22,7 @@ from longspan.results import Prediction
 from longspan.results.outputs import json_object
 from longspan.results.predictions import ClassPrediction, MultiLabelPrediction, NumberPrediction
 from longspan.tasks import answering
-from longspan.tasks.base.answering import Answering, Answers, Damaged, Runner
+from longspan.tasks.base.answering import Answering, Answers, damaged, windows
 
 #: File of an export that describes it, the key of what predictions need, and its program's file for ONNX.
 MARK, ANSWERS, FILE = "export.json", "predict", "model.onnx"
@@ -80,8 +78,7 @@ class Documents(Answering):
     )
 
     def __init__(self, answers: DocumentAnswers, folder: Path, tokenizer: Any) -> None:
-        self._answers = answers
-        self.prediction, self.labels = KINDS[answers.problem_type], answers.labels
+        self._answers, self._folder, self.prediction = answers, folder, KINDS[answers.problem_type]
         tokenizer.encode_special_tokens = answers.splits_special
         self._encode = lambda text, *, add_special_tokens: (
             tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
@@ -90,14 +87,17 @@ class Documents(Answering):
         self._familiarity = Familiarity.read(folder)
         self.false_alarms = 0.0 if self._familiarity is None else self._familiarity.validation
 
-    def columns(self, data: DataConfig) -> Sequence[Column]:
+    def inputs(self, data: DataConfig) -> Sequence[Column]:
         return [Text("text", "text_column")]
 
-    def predict(self, rows: Iterable[Row], data: DataConfig, run: Runner) -> Iterator[Prediction]:
+    def windows(self, run: "Program", rows: Iterable[Row]) -> Iterator[list[Row]]:
+        return windows(rows, most=1)
+
+    def predict(self, run: "Program", rows: Iterable[Row]) -> Iterator[Prediction]:
         for row in rows:
             text = row.values.get("text") or ""
             problem = row.problem or ("" if text.strip() else "empty document")
-            ids, removed = (None, 0) if problem else self.read(text, data)
+            ids, removed = (None, 0) if problem else self.read(text, run.data)
             if ids is not None:
                 problem = self._too_long(len(ids))
             if ids is None or problem:
@@ -118,12 +118,12 @@ class Documents(Answering):
         short = [f"at most {most} tokens for {part}" for part, most in self._answers.limits.items() if most < tokens]
         return f"expected {' and '.join(short)}, got {tokens}" if short else ""
 
-    def _logits(self, ids: np.ndarray, run: Runner) -> np.ndarray:
+    def _logits(self, ids: np.ndarray, run: "Program") -> np.ndarray:
         # A text without any tokens is padding.
         row, mask = (ids, np.ones(len(ids))) if len(ids) else (np.zeros(1), np.zeros(1))
-        logits = run({"input_ids": row[None].astype(np.int64), "attention_mask": mask[None].astype(np.int64)})
+        logits = run.compute({"input_ids": row[None].astype(np.int64), "attention_mask": mask[None].astype(np.int64)})
         if logits.shape != (1, len(self._answers.labels)):
-            raise Damaged(f"a program with outputs of the shape {logits.shape}")
+            raise damaged(self._folder, f"a program with outputs of the shape {logits.shape}")
         row_of_logits: np.ndarray = logits[0]
         return row_of_logits
 
@@ -146,8 +146,10 @@ class Program:
         folder: The folder that `longspan export --format onnx` wrote. Nothing in it is executed but the program.
 
     Attributes:
-        answering: How rows become answers.
+        task: How rows become answers.
         data: How texts are read.
+        labels: Names of the outputs.
+        false_alarms: Share of validation texts that are unfamiliar.
 
     Raises:
         UserError: The folder is damaged, or its program alone does not answer as the run does.
@@ -156,45 +158,38 @@ class Program:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         kind, answers = self._described()
-        with _damaged(self.folder):
+        with _naming(self.folder):
             self.data = make(kind.data_config, answers.data, "data")
-        try:
-            self.answering = kind(answers, self.folder, self._tokenizer())
-        except Damaged as error:
-            raise _restore(self.folder, str(error)) from error
+        self.task = kind(answers, self.folder, self._tokenizer())
+        self.labels, self.false_alarms = answers.labels, self.task.false_alarms
         self._session = self._loaded()
 
-    def reading(self, overrides: Sequence[str], values: Mapping[str, Any]) -> "Program":
-        """The same program with other settings of reading, such as ["data.encoding=auto"] and {"header": False}.
+    def reading(self, overrides: Sequence[str]) -> "Program":
+        """The same program with other settings of reading, such as ["data.encoding=auto"].
 
         Raises:
             UserError: Unknown settings, or other values than they take.
         """
-        other = copy.copy(self)
-        other.data = replace(_overridden(self.data, overrides, self.answering.reading), **values)
+        other, own = copy.copy(self), hints(type(self.data))
+        for override in overrides:
+            name, text = check_override(override)
+            if name not in self.task.reading:
+                known = ", ".join(f"data.{each}" for each in own if each in self.task.reading)
+                raise UserError(
+                    f"expected one of {known} with an export, got {override!r}; leave it out, or name the run folder."
+                )
+            value = coerce(text, own[name])
+            check_type(f"data.{name}", value, own[name])
+            other.data = replace(other.data, **{name: value})
         return other
 
-    def inputs_of(self, paths: Sequence[Path | str], data: DataConfig, stdin: BinaryIO | None) -> Iterator[Row]:
-        """Rows of files; see `longspan.data.sources.paths.read_paths`."""
-        return read_paths(paths, self.answering.columns(data), data, stdin=stdin)
-
-    def inputs_in_memory(self, given: Any, data: DataConfig) -> Iterator[Row]:
-        """Rows of data in memory; see `longspan.data.sources.in_memory.rows_of`."""
-        return rows_of(given, self.answering.columns(data), data)
-
-    def predict(self, rows: Iterable[Row]) -> Iterator[Prediction]:
-        """Yield a prediction for each row, in order, or why it is missing."""
-        try:
-            yield from self.answering.predict(rows, self.data, self._run)
-        except Damaged as error:
-            raise _restore(self.folder, str(error)) from error
-
-    def _run(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    def compute(self, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Output of the program, whose numbers are finite, for its inputs by name."""
         try:
             found: np.ndarray = self._session.run(["logits"], dict(inputs))[0]
         # onnxruntime raises errors of classes of its own.
         except Exception as error:
-            raise _restore(self.folder, f"a program that does not run ({first_line(error)})") from error
+            raise damaged(self.folder, f"a program that does not run ({first_line(error)})") from error
         if not np.isfinite(found).all():
             raise UserError(
                 "expected finite outputs of the program, got some that are not; export the run again, or train it "
@@ -206,7 +201,7 @@ class Program:
         """Read who answers, and what `export.json` says of it."""
         path = self.folder / MARK
         if path.stat().st_size > _LARGEST:
-            raise _restore(self.folder, f"{MARK} of more than {_LARGEST:,} bytes")
+            raise damaged(self.folder, f"{MARK} of more than {_LARGEST:,} bytes")
         values = json_object(path)
         if values.get("format") != "onnx":
             raise UserError(
@@ -220,7 +215,7 @@ class Program:
             )
         kind = answering(values.get("task")) or Documents
         known = hints(kind.answers)
-        with _damaged(self.folder):
+        with _naming(self.folder):
             if not isinstance(values[ANSWERS], dict) or values[ANSWERS].keys() != known.keys():
                 raise UserError(f"{ANSWERS} must have the keys {', '.join(known)}; restore it.")
             answers: Any = make(kind.answers, values[ANSWERS], ANSWERS)
@@ -233,12 +228,12 @@ class Program:
 
         path = self.folder / "tokenizer.json"
         if not path.is_file():
-            raise _restore(self.folder, "no tokenizer.json")
+            raise damaged(self.folder, "no tokenizer.json")
         try:
             tokenizer = Tokenizer.from_file(str(path))
         # tokenizers raises plain `Exception`.
         except Exception as error:
-            raise _restore(self.folder, "a damaged tokenizer.json") from error
+            raise damaged(self.folder, "a damaged tokenizer.json") from error
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -253,7 +248,7 @@ class Program:
             ) from None
         path = self.folder / FILE
         if not path.is_file():
-            raise _restore(self.folder, f"no {FILE}")
+            raise damaged(self.folder, f"no {FILE}")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         wanted = os.environ.get("OMP_NUM_THREADS", "")
@@ -263,38 +258,13 @@ class Program:
         try:
             return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise _restore(self.folder, f"a program that onnxruntime cannot load ({first_line(error)})") from error
-
-
-def _overridden(data: DataConfig, overrides: Sequence[str], reading: Sequence[str]) -> DataConfig:
-    """Settings of reading with others in place of some.
-
-    Raises:
-        UserError: Unknown settings, or other values than they take.
-    """
-    kind: Any = type(data)
-    known = {name: hint for name, hint in hints(kind).items() if name in reading}
-    for override in overrides:
-        name, text = check_override(override)
-        if name not in known:
-            raise UserError(
-                f"expected one of {', '.join(f'data.{each}' for each in known)} with an export, got {override!r}; "
-                "leave it out, or name the run folder."
-            )
-        value = coerce(text, known[name])
-        check_type(f"data.{name}", value, known[name])
-        data = replace(data, **{name: value})
-    return data
+            raise damaged(self.folder, f"a program that onnxruntime cannot load ({first_line(error)})") from error
 
 
 @contextlib.contextmanager
-def _damaged(folder: Path) -> Iterator[None]:
+def _naming(folder: Path) -> Iterator[None]:
     """Name the file in messages about what it holds."""
     try:
         yield
     except UserError as error:
         raise UserError(f"{str(folder / MARK)!r} does not describe an export: {error}") from error
-
-
-def _restore(folder: Path, problem: str) -> UserError:
-    return UserError(f"expected a complete export in {str(folder)!r}, got {problem}; export the run again.")

@@ -7,7 +7,6 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
@@ -82,21 +81,12 @@ def predict(
     """
     loaded = opened(run, checkpoint, allow_imports, overrides, options)
     given = {"text_column": text_column, "encoding": encoding, "delimiter": delimiter, "header": header}
-    chosen: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    data = reading(loaded, given)
     sorter = None if sort_into is None else _sorter(Path(sort_into), source)
     watch: Callable[[Iterator[Row]], Iterator[Row]] = iter if sorter is None else sorter.watch
-    if isinstance(loaded, Program):
-        program = loaded.reading(overrides, chosen)
-        rows = rows_of_source(program, source, program.data, stdin)
-        found = _noting_truncation(program.data, program.predict(watch(rows)), program.answering.false_alarms)
-        kind = program.answering.prediction
-    else:
-        data = dataclasses.replace(loaded.recipe.data, **chosen)
-        rows = watch(rows_of_source(loaded, source, data, stdin))
-        found, kind = _noting(loaded, loaded.task.predict(loaded, rows)), loaded.task.prediction
-    found = _sure(found, kind, min_probability)
+    found = _predictions(loaded, watch(rows_of_source(loaded, source, data, stdin)), min_probability)
     if sorter is not None:
-        _check_classes("sort_into", kind)
+        _check_classes("sort_into", loaded.task.prediction)
         found = _noting_copies(sorter, found)
     return PredictionStream(found, index_of(source))
 
@@ -120,7 +110,12 @@ def opened(
         return as_run(run, checkpoint, allow_imports, overrides, options)
     for name in [*(["checkpoint"] if checkpoint is not None else []), *options]:
         raise UserError(f"expected {name!r} with a run folder, got it with an export, which has no such choice.")
-    return run if isinstance(run, Program) else Program(run)
+    return (run if isinstance(run, Program) else Program(run)).reading(overrides)
+
+
+def reading(run: "Run | Program", given: Mapping[str, Any]) -> Any:
+    """Settings by which a run's sources are read, with those that are `given` and not None."""
+    return dataclasses.replace(run.data, **{name: value for name, value in given.items() if value is not None})
 
 
 def rows_of_source(run: "Run | Program", source: Any, data: Any, stdin: BinaryIO | None) -> Iterator[Row]:
@@ -129,10 +124,8 @@ def rows_of_source(run: "Run | Program", source: Any, data: Any, stdin: BinaryIO
     Raises:
         UserError: The source cannot be used.
     """
-    in_memory = run.inputs_in_memory if isinstance(run, Program) else partial(run.task.inputs_in_memory, run)
-    of_paths = run.inputs_of if isinstance(run, Program) else partial(run.task.inputs_of, run)
     paths = _paths(source)
-    return _in_memory(source, in_memory, data) if paths is None else of_paths(paths, data, stdin)
+    return rows_in_memory(run, source, data) if paths is None else run.task.inputs_of(run, paths, data, stdin)
 
 
 def predict_given(
@@ -144,10 +137,7 @@ def predict_given(
         UserError: The data cannot be used.
     """
     loaded = opened(run, options=options)
-    assert not isinstance(loaded, Program)
-    data = loaded.recipe.data
-    found = _noting(loaded, loaded.task.predict(loaded, rows_in_memory(loaded, given, data)))
-    return _sure(found, loaded.task.prediction, min_probability)
+    return _predictions(loaded, rows_in_memory(loaded, given, loaded.data), min_probability)
 
 
 def _paths(source: Any) -> list[Path | str] | None:
@@ -185,48 +175,43 @@ def _is_text(path: str) -> bool:
     return path not in ("-", "packages") and not path.startswith("hub:") and bool(re.search(r"\s", path.strip()))
 
 
-def rows_in_memory(run: "Run", given: Any, data: Any) -> Iterator[Row]:
+def rows_in_memory(run: "Run | Program", given: Any, data: Any) -> Iterator[Row]:
     """Return the rows of data in memory, or those that were read before.
 
     Raises:
         UserError: It is neither, or lacks a column.
     """
-    return _in_memory(given, partial(run.task.inputs_in_memory, run), data)
-
-
-def _in_memory(given: Any, read: Callable[[Any, Any], Iterator[Row]], data: Any) -> Iterator[Row]:
     if isinstance(given, Iterator):
-        return _of_iterator(given, read, data)
+        return _of_iterator(run, given, data)
     if isinstance(given, list) and given and isinstance(given[0], Row):
         return iter(given)
     if isinstance(given, str | bytes) or not (isinstance(given, Iterable) or hasattr(given, "__arrow_c_stream__")):
         raise UserError(
             f"expected a list of texts, a DataFrame or a Dataset, got {described(given)}; give one of them."
         )
-    return read(given, data)
+    return run.task.inputs_in_memory(run, given, data)
 
 
-def _of_iterator(given: Iterator[Any], read: Callable[[Any, Any], Iterator[Row]], data: Any) -> Iterator[Row]:
+def _of_iterator(run: "Run | Program", given: Iterator[Any], data: Any) -> Iterator[Row]:
     """Yield the rows of an iterator, of which nothing is read before the first is asked for."""
     first = list(itertools.islice(given, 1))
     given = itertools.chain(first, given)
-    yield from given if first and isinstance(first[0], Row) else read(given, data)
+    yield from given if first and isinstance(first[0], Row) else run.task.inputs_in_memory(run, given, data)
 
 
-def _sure(
-    predictions: Iterator[Prediction], kind: type[Prediction], least: float | Mapping[str, float]
-) -> Iterator[Prediction]:
-    """Return predictions without labels whose probability is below `least`, of all or of each by its name.
+def _predictions(run: "Run | Program", rows: Iterator[Row], least: float | Mapping[str, float]) -> Iterator[Prediction]:
+    """Predictions for rows, without labels whose probability is below `least`, of all or of each by its name.
 
     Raises:
         UserError: It is no probability, or predictions have none for each class.
     """
+    predictions = _noting_truncation(run, run.task.predict(run, rows))
     for share in least.values() if isinstance(least, Mapping) else [least]:
         if not 0 <= share <= 1 and share != math.inf:
             raise UserError(f"expected min_probability from 0 to 1, got {share}; choose another.")
     if not least:
         return predictions
-    _check_classes("min_probability", kind)
+    _check_classes("min_probability", run.task.prediction)
     return _noting_unsure(predictions, least)
 
 
@@ -277,18 +262,8 @@ def _noting_copies(sorter: FileSorter, predictions: Iterator[Prediction]) -> Ite
         note(sorter.summary())
 
 
-def _noting(run: "Run", predictions: Iterator[Prediction]) -> Iterator[Prediction]:
-    return _noting_truncation(run.recipe.data, predictions, run.processor.false_alarms)
-
-
-def _noting_truncation(data: Any, predictions: Iterator[Prediction], alarms: float) -> Iterator[Prediction]:
-    """Yield predictions, and say at the end how many documents are unfamiliar or were not read whole.
-
-    Args:
-        data: Settings of the data.
-        predictions: The predictions.
-        alarms: Share of validation texts that are unfamiliar.
-    """
+def _noting_truncation(run: "Run | Program", predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+    """Yield predictions, and say at the end how many documents are unfamiliar or were not read whole."""
     cut = total = unfamiliar = 0
     try:
         for prediction in predictions:
@@ -301,17 +276,18 @@ def _noting_truncation(data: Any, predictions: Iterator[Prediction], alarms: flo
         cut = unfamiliar = 0
         raise
     finally:
-        note_truncation(data, alarms, total, cut, unfamiliar)
+        note_truncation(run, total, cut, unfamiliar)
 
 
-def note_truncation(data: Any, alarms: float, total: int, cut: int, unfamiliar: int) -> None:
+def note_truncation(run: "Run | Program", total: int, cut: int, unfamiliar: int) -> None:
     """Say how many of `total` documents are unfamiliar or were not read whole, unless none is."""
     if unfamiliar:
         note(
             f"{unfamiliar:,} of {total:,} texts are unlike the training data (unfamiliar), where their words are "
-            f"rare; so are {alarms:.1%} of the validation texts"
+            f"rare; so are {run.false_alarms:.1%} of the validation texts"
         )
     if cut:
+        data: Any = run.data
         kept = {"first": "beginning", "last": "end"}.get(data.keep, data.keep)
         note(
             f"{cut:,} of {total:,} documents have more than the {data.max_length:,} tokens that the "
@@ -349,16 +325,10 @@ def print_predictions(
             without a prediction.
     """
     loaded = opened(run, checkpoint)
-    formats: dict[str, Callable[[Any], str]] = {"json": _json_line}
-    if isinstance(loaded, Program):
-        formats |= loaded.answering.formats
-        lists = loaded.answering.annotation_formats
-    else:
-        formats |= loaded.task.formats()
-        lists = loaded.task.annotation_formats
+    formats: dict[str, Callable[[Any], str]] = {"json": _json_line, **loaded.task.formats()}
+    lists = loaded.task.annotation_formats
     format = _checked_format(format, output, overwrite, formats, lists)
-    if not isinstance(loaded, Program):
-        given = {**loaded.task.format_options().get(format, {}), **given}
+    given = {**loaded.task.format_options().get(format, {}), **given}
     failed = total = undecoded = 0
     stopped: UserError | None = None
 

@@ -1,6 +1,5 @@
 """Predictions for batches that Ray Data, Spark or `datasets` deal out to processes: `Predictor`."""
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -18,7 +17,7 @@ from longspan.machine.printing import silenced
 from longspan.options import make
 from longspan.programs.predicting import Program, is_export
 from longspan.results import Prediction, tables
-from longspan.verbs.predict import opened, predict, rows_of_source
+from longspan.verbs.predict import opened, predict, reading, rows_of_source
 
 if TYPE_CHECKING:
     from longspan.tasks.base.task import Run
@@ -104,11 +103,7 @@ class Predictor:
     @property
     def schema(self) -> Any:
         """Arrow schema of predictions, whatever a batch contains."""
-        run = self.loaded
-        if isinstance(run, Program):
-            return tables.prediction_schema(run.answering.prediction, run.answering.labels)
-        labels = run.model.config.id2label
-        return tables.prediction_schema(run.task.prediction, [labels[number] for number in sorted(labels)])
+        return tables.prediction_schema(self.loaded.task.prediction, self.loaded.labels)
 
     def __call__(self, batch: Any) -> Any:
         """Table of predictions, of the kind of the batch.
@@ -161,10 +156,8 @@ class Predictor:
         Raises:
             UserError: They cannot be read.
         """
-        run = self.loaded
-        given = {name: value for name, value in self.options.items() if name in _READING and value is not None}
-        data = dataclasses.replace(run.data if isinstance(run, Program) else run.recipe.data, **given)
-        return rows_of_source(run, list(paths), data, None)
+        data = reading(self.loaded, {name: self.options.get(name) for name in _READING})
+        return rows_of_source(self.loaded, list(paths), data, None)
 
 
 def _digest(run: str, checkpoint: int | str | None) -> str:
@@ -193,5 +186,4 @@ def _loaded(run: str, digest: str, options: str) -> "Run | Program":
             f"expected the model that this Predictor was made with, got another model at {run!r} on this machine; "
             "copy the run there, or make the Predictor again."
         )
-    found = opened(run, checkpoint, allow_imports, overrides, given)
-    return found.reading(overrides, {}) if isinstance(found, Program) else found
+    return opened(run, checkpoint, allow_imports, overrides, given)

@@ -28,11 +28,10 @@ from longspan.machine import locks
 from longspan.machine.limits import cores
 from longspan.machine.printing import note, shows_bars
 from longspan.machine.session import quieten_transformers, use_fastest_exact_products
-from longspan.programs.predicting import Program, is_export
+from longspan.programs.predicting import is_export
 from longspan.results import tables
 from longspan.results.outputs import append_line, new_file
 from longspan.results.predictions import ClassPrediction
-from longspan.tasks.base.answering import windows
 from longspan.verbs.predict import note_truncation, note_unsure
 from longspan.verbs.predictor import Predictor
 
@@ -105,15 +104,9 @@ def predict_shards(
             except KeyboardInterrupt:
                 raise KeyboardInterrupt("the same command continues where it stopped") from None
         manifest.complete()
-    run = predictor.loaded
-    data, alarms = (
-        (run.data, run.answering.false_alarms)
-        if isinstance(run, Program)
-        else (run.recipe.data, run.processor.false_alarms)
-    )
     rows = manifest.total("rows")
     note_unsure(predictor.options.get("min_probability", 0.0), rows, manifest.total("unsure"))
-    note_truncation(data, alarms, rows, manifest.total("cut"), manifest.total("unfamiliar"))
+    note_truncation(predictor.loaded, rows, manifest.total("cut"), manifest.total("unfamiliar"))
     return {"shards": len(manifest.finished), "rows": rows, "errors": manifest.total("errors")}
 
 
@@ -223,7 +216,9 @@ def read_shards(
         UserError: The source cannot be read, or has other rows in a finished shard.
     """
     number = -1
-    for number, (rows, digest) in enumerate(_cut(_windows(predictor, predictor.rows(paths)))):
+    # Rows that the model reads together, so that shards end where one process would compute anew.
+    windows = predictor.loaded.task.windows(predictor.loaded, predictor.rows(paths))
+    for number, (rows, digest) in enumerate(_cut(windows)):
         if number not in finished:
             yield Shard(number, rows, digest)
         elif finished[number]["input"] != digest:
@@ -237,21 +232,6 @@ def _changed(place: str) -> UserError:
         f"expected the rows that these predictions began with, got others from {place} on; restore them, or name "
         "another folder."
     )
-
-
-def _windows(predictor: Predictor, rows: Iterator[Row]) -> Iterator[list[Row]]:
-    """Rows that the model reads together, so that shards end where one process would compute anew."""
-    if isinstance(predictor.loaded, Program):
-        yield from windows(rows, most=predictor.loaded.answering.together)
-        return
-    from longspan.tasks.base.engine import PipelineTask
-
-    task = predictor.loaded.task
-    if not isinstance(task, PipelineTask):
-        yield from windows(rows)
-        return
-    with contextlib.closing(task.pipeline(predictor.loaded)) as pipeline:
-        yield from windows(rows, pipeline.size, pipeline.window, lambda row: not row.problem and pipeline.streams(row))
 
 
 def _cut(windows: Iterable[list[Row]]) -> Iterator[tuple[list[Row], str]]:

@@ -12,6 +12,7 @@ As in pipelines of transformers, a task writes how rows are read (`Pipeline.prep
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -185,11 +186,8 @@ def predictions(pipeline: Pipeline[I, X, P], rows: Iterable[Row]) -> Iterator[Pr
 def _predictions(pipeline: Pipeline[I, X, P], rows: Iterable[Row]) -> Iterator[Prediction]:
     failed = pipeline.run.task.prediction
 
-    def streamed(row: Row) -> bool:
-        return not row.problem and pipeline.streams(row)
-
-    for window in windows(rows, pipeline.size, pipeline.window, streamed):
-        if streamed(window[0]):
+    for window in row_windows(pipeline, rows):
+        if _streamed(pipeline, window[0]):
             try:
                 yield from pipeline.stream(window[0])
             except Unreadable as error:
@@ -210,6 +208,15 @@ def _predictions(pipeline: Pipeline[I, X, P], rows: Iterable[Row]) -> Iterator[P
             if one.removed:
                 answer = replace(answer, tokens_read=one.tokens, tokens_total=one.tokens + one.removed)
             yield replace(answer, unfamiliar=True) if pipeline.unfamiliar(one) else answer
+
+
+def row_windows(pipeline: Pipeline[I, X, P], rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows that are read together, see `windows`; one that is answered by `Pipeline.stream` is alone."""
+    return windows(rows, pipeline.size, pipeline.window, partial(_streamed, pipeline))
+
+
+def _streamed(pipeline: Pipeline[I, X, P], row: Row) -> bool:
+    return not row.problem and pipeline.streams(row)
 
 
 def check_outputs(output: Any) -> None:
@@ -271,6 +278,10 @@ class PipelineTask(Task[S, D, O, P], Generic[S, D, O, P]):
             pipeline.check_lengths(encoded)
             scores, details = pipeline.score(examples, encoded, pipeline.outputs(encoded), folder)
         return scores, {**details, **({"skipped": {UNREADABLE: bad}} if bad else {})}
+
+    def windows(self, run: Run[D, O, P], rows: Iterable[Row]) -> Iterator[list[Row]]:
+        with closing(self.pipeline(run)) as pipeline:
+            yield from row_windows(pipeline, rows)
 
     def predict(self, run: Run[D, O, P], rows: Iterable[Row]) -> Iterator[Prediction]:
         return predictions(self.pipeline(run), rows)

@@ -6,11 +6,11 @@ import hashlib
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import tomli_w
 import torch
@@ -22,9 +22,8 @@ from longspan.data.columns.kinds import Column
 from longspan.data.config import DataConfig, SourceData
 from longspan.data.processor import Processor
 from longspan.data.sources.formats.rows import Row
-from longspan.data.sources.in_memory import rows_of, with_data
+from longspan.data.sources.in_memory import with_data
 from longspan.data.sources.loading import Splits, load
-from longspan.data.sources.paths import read_paths
 from longspan.data.sources.shards import Streamed
 from longspan.data.text.processor import TextProcessor
 from longspan.errors import UserError
@@ -35,8 +34,9 @@ from longspan.models.embeddings.tokens import TokenSettings
 from longspan.models.settings import EmbeddingSettings, arguments, chosen_kind
 from longspan.report import scores_table
 from longspan.report.card import Hub
-from longspan.results import Evaluation, Prediction, Statistics
+from longspan.results import Evaluation, Statistics
 from longspan.results.scores import S, Scores
+from longspan.tasks.base.answering import Inference
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.options import EvaluationOptions, GenerationOptions, PredictionOptions, TrainingOptions
 from longspan.training.base import LongspanTrainer
@@ -170,6 +170,22 @@ class Run(Generic[D, O, P]):
         """The task it was trained for."""
         return self.recipe.task
 
+    @property
+    def data(self) -> D:
+        """The keys of its recipe's `[data]`."""
+        return self.recipe.data
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the model's outputs, in order."""
+        names = self.model.config.id2label
+        return [names[number] for number in sorted(names)]
+
+    @property
+    def false_alarms(self) -> float:
+        """Share of validation texts that are unfamiliar."""
+        return self.processor.false_alarms
+
 
 @dataclass(frozen=True)
 class Fitted(Generic[S]):
@@ -294,7 +310,7 @@ class Counts(Baseline[S]):
         """
 
 
-class Task(abc.ABC, Generic[S, D, O, P]):
+class Task(Inference, Generic[S, D, O, P]):
     """One kind of prediction that models learn, with everything specific to it; an instance holds only its name.
 
     The class says what the task reads and measures, and which options it has; the verbs do the rest.
@@ -317,8 +333,6 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     stratify: ClassVar[str | None] = None
     #: Its scores: names, words and order, and which of them chooses the best epoch.
     scores: ClassVar[type[Scores]]
-    #: The class of its predictions, each field of which may be None: those of rows that cannot be read are of it, too.
-    prediction: ClassVar[type[Prediction]] = Prediction
     #: Whether only a part is read of examples longer than `data.max_length`, as predictions then say: not so where they
     #: are read in windows, or where the parts of an example are cut, such as titles.
     cuts_examples: ClassVar[bool] = True
@@ -329,8 +343,6 @@ class Task(abc.ABC, Generic[S, D, O, P]):
     #: Whether the outputs of an exported program, with the labels and thresholds of its model, are all its predictions
     #: are made of.
     program_answers: ClassVar[bool] = False
-    #: Those of `formats` that are one JSON object for each example, without errors; and whether these are one list.
-    annotation_formats: ClassVar[Mapping[str, bool]] = {}
     #: Metadata of its model cards for the Hugging Face Hub; their text is `card.md` in its folder, see `base.md` here.
     hub: ClassVar[Hub] = Hub()
     #: The packages that its scores import and longspan itself does without.
@@ -394,20 +406,6 @@ class Task(abc.ABC, Generic[S, D, O, P]):
             UserError: See `splits`.
         """
         return self.splits(data)
-
-    def inputs_of(
-        self, run: "Run[D, O, P]", paths: Sequence[Path | str], data: D, stdin: BinaryIO | None
-    ) -> Iterator[Row]:
-        """Return the rows of files that `predict` reads: by default, one for each row with the columns of `inputs`.
-
-        Raises:
-            UserError: See `longspan.data.sources.paths.read_paths`.
-        """
-        return read_paths(paths, self.inputs(data), data, stdin=stdin)
-
-    def inputs_in_memory(self, run: "Run[D, O, P]", given: Any, data: D) -> Iterator[Row]:
-        """Do for data in memory what `inputs_of` does for files: see `in_memory.rows_of`."""
-        return rows_of(given, self.inputs(data), data)
 
     @abc.abstractmethod
     def prepare(self, recipe: Recipe[D, O]) -> Prepared[P]:
@@ -512,22 +510,6 @@ class Task(abc.ABC, Generic[S, D, O, P]):
         Raises:
             UserError: For examples that the model cannot score, or options that do not fit it.
         """
-
-    @abc.abstractmethod
-    def predict(self, run: Run[D, O, P], rows: Iterable[Row]) -> Iterator[Prediction]:
-        """Yield a prediction for each row, in order, or why it is missing; memory must not grow with the rows.
-
-        The rows have the task's columns except for targets. What `rows` raises is raised after the predictions for what
-        was read before. `run.prediction` has the task's `prediction_options`, if any were given.
-        """
-
-    def formats(self) -> Mapping[str, Callable[[Any], str]]:
-        """Writers of predictions in formats other than JSON lines, by name; by default none."""
-        return {}
-
-    def format_options(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the prediction options that formats need, by the name of the format; by default none need any."""
-        return {}
 
     def generate(
         self, run: Run[D, O, P], prompt: str, options: GenerationOptions, statistics: Statistics

@@ -5,7 +5,7 @@ as `LongspanForTokenClassification` does: features of words, log-marginals of th
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from longspan.data.text.words import WordEncoder
 from longspan.errors import UserError
 from longspan.ops.crf_numpy import best_path, log_marginals
 from longspan.ops.words import KNOWN, LETTERS, NOTHING, Numpy, code_points, feature_rows, spelling_rows, word_features
-from longspan.tasks.base.answering import Answering, Answers, Damaged, Runner, windows
+from longspan.tasks.base.answering import Answering, Answers, Runner, damaged, windows
 from longspan.tasks.token_classification.options import TokenData
 from longspan.tasks.token_classification.prediction import ANNOTATION_FORMATS, WordsPrediction, formats
 from longspan.tasks.token_classification.reading import RowWords, Split, WordReader, columns
@@ -87,31 +87,36 @@ class Tagger(Answering):
         *("delimiter", "quoting", "header", "max_length", "classes", "files_per_class"),
     )
     prediction = WordsPrediction
-    together = 64
-    formats = formats()
     annotation_formats = ANNOTATION_FORMATS
 
     def __init__(self, answers: WordAnswers, folder: Path, tokenizer: Any) -> None:
-        self._answers, self._tokenizer = answers, tokenizer
+        self._answers, self._tokenizer, self._folder = answers, tokenizer, folder
         self._encoder = WordEncoder(tokenizer, None if answers.unknown < 0 else answers.unknown)
         try:
             arrays = load_file(folder / FILE)
         # Types that NumPy does not have are missing keys.
         except (OSError, SafetensorError, ValueError, KeyError) as error:
-            raise Damaged(f"no {FILE} that can be read") from error
-        _check_arrays(arrays, answers, tokenizer)
+            raise damaged(folder, f"no {FILE} that can be read") from error
+        if problem := _problem(arrays, answers, tokenizer):
+            raise damaged(folder, problem)
         self._arrays, self._wide = arrays, "keys" in arrays
         self._chain = tuple(arrays[name] for name in _chain_shapes("", len(answers.labels)))
 
-    def columns(self, data: TokenData) -> Sequence[Column]:
+    def inputs(self, data: TokenData) -> Sequence[Column]:
         return [column for column in columns(data, raw=True) if not column.target]
 
-    def predict(self, rows: Iterable[Row], data: TokenData, run: Runner) -> Iterator[WordsPrediction]:
-        limit = min([most for most in (data.max_length, *self._answers.limits.values()) if most], default=0)
+    def formats(self) -> Mapping[str, Callable[[Any], str]]:
+        return formats()
+
+    def windows(self, run: Any, rows: Iterable[Row]) -> Iterator[list[Row]]:
+        return windows(rows, most=64)
+
+    def predict(self, run: Any, rows: Iterable[Row]) -> Iterator[WordsPrediction]:
+        limit = min([most for most in (run.data.max_length, *self._answers.limits.values()) if most], default=0)
         features = {value: number for number, value in enumerate(self._answers.features, 1)}
         reader = WordReader((self._answers.before, self._answers.after), limit, features)
         words_of = RowWords(self._tokenizer)
-        for some in windows(rows, most=self.together):
+        for some in self.windows(run, rows):
             read: list[tuple[Row, Split | None, list[dict[str, Any]]]] = []
             for row in some:
                 words = None if row.problem else words_of(row)
@@ -120,7 +125,7 @@ class Tagger(Answering):
                     facts = {"tokens": words.tokens, "sentences": words.sentences, "feature": row.values.get("feature")}
                     pieces = list(reader.token_windows(self._encoder, facts))
                 read.append((row, words, pieces))
-            found = self._labels([window for *_, pieces in read for window in pieces], run)
+            found = self._labels([window for *_, pieces in read for window in pieces], run.compute)
             for row, words, pieces in read:
                 if words is None:
                     yield WordsPrediction(row.where, row.problem or "no words")
@@ -183,7 +188,7 @@ class Tagger(Answering):
             scales = self._arrays["scales"]
             scores = scales[0] * counted + scales[1] * scores
         if not np.isfinite(scores).all():
-            raise Damaged("scores that are not finite")
+            raise damaged(self._folder, "scores that are not finite")
         padded = in_rows(scores)
         tags = best_path(padded, lengths, *self._chain)[row, place]
         if answers.crf or self._wide:
@@ -194,7 +199,7 @@ class Tagger(Answering):
         shares = powers[np.arange(len(tags)), tags] / powers.sum(1)
         # Of numbers so large that their sums are not.
         if not np.isfinite(shares).all():
-            raise Damaged("scores that are not finite")
+            raise damaged(self._folder, "scores that are not finite")
         found = iter(zip([answers.labels[tag] for tag in tags], shares.tolist(), strict=True))
         for window in windows:
             yield list(islice(found, sum(window["kept"])))
@@ -232,7 +237,7 @@ class Tagger(Answering):
                 values[~real] = 0
             scores = run(batch)
             if scores.shape != (*real.shape, labels):
-                raise Damaged(f"a program with outputs of the shape {scores.shape}")
+                raise damaged(self._folder, f"a program with outputs of the shape {scores.shape}")
             found[at[real]] = scores[real]
             begin += len(some)
         return found
@@ -249,8 +254,8 @@ class Tagger(Answering):
         return np.where(later, np.array(inside)[tags], tags), scores
 
 
-def _check_arrays(arrays: Mapping[str, np.ndarray], answers: WordAnswers, tokenizer: Any) -> None:
-    """Raise Damaged unless the arrays are those that the answers and the tokenizer need."""
+def _problem(arrays: Mapping[str, np.ndarray], answers: WordAnswers, tokenizer: Any) -> str:
+    """Reason why the arrays are not those that the answers and the tokenizer need; empty if they are."""
     labels, wide = len(answers.labels), "keys" in arrays
     tokens, size = (arrays[name].shape[0] if name in arrays and arrays[name].ndim else 0 for name in ("begins", "keys"))
     shapes = {"begins": (tokens,), **_chain_shapes("", labels)}
@@ -260,16 +265,16 @@ def _check_arrays(arrays: Mapping[str, np.ndarray], answers: WordAnswers, tokeni
     if wide or answers.rows:
         shapes["spelling"] = (tokens, LETTERS)
     if {name: array.shape for name, array in arrays.items()} != shapes or not tokens or (wide and not size):
-        raise Damaged(f"other arrays in {FILE}")
+        return f"other arrays in {FILE}"
     if any(array.dtype.kind != _KINDS.get(name, "f") for name, array in arrays.items()):
-        raise Damaged(f"arrays of other types in {FILE}")
+        return f"arrays of other types in {FILE}"
     # Not of NaN either.
     if not all((np.abs(array) < _LARGEST).all() for array in arrays.values() if array.dtype.kind == "f"):
-        raise Damaged(f"numbers in {FILE} that are not finite or too large")
+        return f"numbers in {FILE} that are not finite or too large"
     if wide and (arrays["keys"][1:] < arrays["keys"][:-1]).any():
-        raise Damaged(f"keys in {FILE} that are not in order")
-    if max(*tokenizer.get_vocab().values(), answers.unknown, *answers.before, *answers.after, -1) >= tokens:
-        raise Damaged(f"more tokens than {FILE} has")
+        return f"keys in {FILE} that are not in order"
+    more = max(*tokenizer.get_vocab().values(), answers.unknown, *answers.before, *answers.after, -1) >= tokens
+    return f"more tokens than {FILE} has" if more else ""
 
 
 def _takes_bounded_time(pattern: str) -> bool:

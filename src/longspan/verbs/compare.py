@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from longspan import mixers, recipes
 from longspan.errors import UserError
@@ -32,6 +32,8 @@ from longspan.training.deadline import check_limits
 from longspan.verbs import fitting, report_contents
 from longspan.verbs.jobs import Launcher
 from longspan.verbs.preparing import bytes_to_sample, prepare_run
+
+R = TypeVar("R", ComparedRun, ComparedBaseline)
 
 _COSTS = {"peak_memory_bytes", "parameters", "seconds"}
 """What the metrics.json of runs and of baselines say besides scores."""
@@ -280,19 +282,25 @@ def _compared_in(
         _check_settings(run_dir, wanted)
     budget.write(folder)
 
+    def finished(number: int, run_dir: Path, start: Callable[[], str | None]) -> str | None:
+        """Error of a run or a baseline, which is started unless it is finished; None without one."""
+        done = (run_dir / "recipe.toml").exists() and (run_dir / "metrics.json").exists()
+        print(f"[{number}/{total}] {run_dir}{': finished before' if done else ''}", file=sys.stderr)
+        if not done:
+            return start()
+        launcher.forget(run_dir)
+        return None
+
     def fitted(number: int, name: str) -> ComparedBaseline:
-        made = ComparedBaseline(name, kinds[name].summary(), str(places[name]))
-        return _fitted(made, needs[name], f"[{number}/{total}]", kind, launcher)
+        error = finished(number, places[name], lambda: _fit(name, needs[name], places[name], launcher))
+        return _outcome(ComparedBaseline(name, kinds[name].summary(), str(places[name]), error), kind)
 
     def trained(number: int, name: str, seed: int, wanted: Recipe) -> ComparedRun:
         run_dir = folder / f"{name}-{seed}"
         # Of a comparison that was killed, one may be saving its checkpoint. Jobs of a scheduler hold theirs for hours.
         if not launcher.submit:
             locks.wait_until_free(run_dir, "a training run", launcher.is_stopped)
-        done = _is_finished(run_dir, f"[{number}/{total}]")
-        if done:
-            launcher.forget(run_dir)
-        error = None if done else _train(wanted, run_dir, launcher)
+        error = finished(number, run_dir, lambda: _train(wanted, run_dir, launcher))
         return _outcome(ComparedRun(name, seed, str(run_dir), error), kind)
 
     works: list[Callable[[], ComparedBaseline | ComparedRun]] = [
@@ -355,33 +363,6 @@ def _check_settings(run_dir: Path, wanted: Recipe) -> None:
         )
 
 
-def _is_finished(run_dir: Path, place: str) -> bool:
-    """Say whether `run_dir` holds a finished run, and print which it is."""
-    done = (run_dir / "recipe.toml").exists() and (run_dir / "metrics.json").exists()
-    print(f"{place} {run_dir}{': finished before' if done else ''}", file=sys.stderr)
-    return done
-
-
-def _fitted(
-    baseline: ComparedBaseline, wanted: Recipe, place: str, kind: type[Scores], launcher: Launcher
-) -> ComparedBaseline:
-    """Return the baseline with its scores, or its error, fitting it unless it was."""
-    folder = Path(baseline.folder)
-    done = _is_finished(folder, place)
-    if done:
-        launcher.forget(folder)
-    error = None if done else _fit(baseline.baseline, wanted, folder, launcher)
-    try:
-        if error is None:
-            metrics, scores = _metrics(folder, kind)
-    except UserError as damage:
-        error = str(damage)
-    if error is not None:
-        return dataclasses.replace(baseline, error=error)
-    costs = {key: metrics[key] for key in ("chosen", "peak_memory_bytes", "parameters", "seconds")}
-    return dataclasses.replace(baseline, scores=scores, **costs)
-
-
 def _fit(name: str, wanted: Recipe, folder: Path, launcher: Launcher) -> str | None:
     """Fit a baseline in a separate process; return None, or the error that ended it."""
     folder_in(folder.parent, folder.name)
@@ -398,8 +379,8 @@ def _train(wanted: Recipe, run_dir: Path, launcher: Launcher) -> str | None:
     return launcher.run(run_dir, "longspan", "train", str(file), *flags, resume=["--resume"])
 
 
-def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:
-    """Return the run with the scores and costs of its metrics.json, or with the error that these are missing."""
+def _outcome(run: R, kind: type[Scores]) -> R:
+    """Return a run or a baseline with the contents of its metrics.json, or with the error that these are missing."""
     if run.error is not None:
         return run
     try:
@@ -407,8 +388,9 @@ def _outcome(run: ComparedRun, kind: type[Scores]) -> ComparedRun:
         parts = {split: Parts.from_dict(metrics[name]) for split, name in _PARTS.items() if name in metrics}
     except UserError as damage:
         return dataclasses.replace(run, error=str(damage))
-    costs = ("steps", "tokens_per_second", "peak_memory_bytes", "parameters", "seconds")
-    return dataclasses.replace(run, scores=scores, parts=parts, **{key: metrics[key] for key in costs})
+    own = {name: metrics[name] for name in (*_COSTS, "steps", "tokens_per_second", "chosen") if hasattr(run, name)}
+    own |= {"parts": parts} if isinstance(run, ComparedRun) else {}
+    return dataclasses.replace(run, scores=scores, **own)
 
 
 def _metrics(folder: Path, kind: type[Scores]) -> tuple[dict[str, Any], dict[str, Scores]]:

@@ -56,21 +56,17 @@ def explain(
             as many, nothing is called `of`, or there is nothing at `at`.
     """
     loaded = as_run(run, checkpoint, allow_imports, overrides)
-    rows = partial(rows_of_source, loaded, source, loaded.recipe.data, stdin)
+    rows = partial(rows_of_source, loaded, source, loaded.data, stdin)
     return _explained(loaded, rows, row, of, at, method, check)
 
 
-def explain_given(
-    run: Run,
-    given: Any,
-    *,
-    row: int | None = None,
-    of: str = "",
-    at: float | None = None,
-    method: str = "removal",
-    check: bool = False,
-) -> Explanation:
+def explain_given(run: Run, given: Any, **options: Any) -> Explanation:
     """Explain an example in memory: as `explain`, but texts are never paths, and one need not be in a list.
+
+    Args:
+        run: The run.
+        given: The example.
+        options: `row`, `of`, `at`, `method` and `check` of `explain`.
 
     Raises:
         UserError: See `explain`.
@@ -79,17 +75,17 @@ def explain_given(
     several = isinstance(given, list | Iterator) or any(hasattr(given, own) for own in ("columns", "column_names"))
     several = several or is_networkx(given)
     given = given if several else [given]
-    return _explained(run, partial(rows_in_memory, run, given, run.recipe.data), row, of, at, method, check)
+    return _explained(run, partial(rows_in_memory, run, given, run.data), **options)
 
 
 def _explained(
     run: Run,
     rows: Callable[[], Iterator[Row]],
-    row: int | None,
-    of: str,
-    at: float | None,
-    method: str,
-    check: bool,
+    row: int | None = None,
+    of: str = "",
+    at: float | None = None,
+    method: str = "removal",
+    check: bool = False,
 ) -> Explanation:
     check_choice("method", method, METHODS)
     if row is not None and row < 1:

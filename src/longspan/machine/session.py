@@ -2,6 +2,10 @@
 
 import contextlib
 import gc
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Iterator
 
 # Left and right factors. A library chooses its routine by shape: square, one row, a vector, odd sizes, few columns,
@@ -15,6 +19,18 @@ _FACTORS = (
     ((3, 2000), (2000, 5)),
     ((8, 65, 33), (8, 33, 17)),
 )
+
+
+def end_with_parent() -> None:
+    """Let SIGTERM end this process once the one that started it has ended, even if that was killed."""
+    parent = multiprocessing.parent_process()
+
+    def end(parent: multiprocessing.process.BaseProcess) -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if parent is not None:
+        threading.Thread(target=end, args=(parent,), daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -2,12 +2,9 @@
 
 import dataclasses
 import ipaddress
-import multiprocessing
-import multiprocessing.process
 import os
 import signal
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ from longspan.errors import UserError
 from longspan.machine.imports import allow
 from longspan.machine.limits import cores
 from longspan.machine.printing import note
-from longspan.machine.session import quieten_transformers, use_fastest_exact_products
+from longspan.machine.session import end_with_parent, quieten_transformers, use_fastest_exact_products
 from longspan.serving.app import LOCAL, app_of
 from longspan.serving.model import Limits
 from longspan.verbs.runs import load_run
@@ -39,8 +36,8 @@ class _Application:
     allow_imports: Sequence[str]
 
     def __call__(self) -> Any:
-        if (parent := multiprocessing.parent_process()) is not None:
-            threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+        # Requests are answered first.
+        end_with_parent()
         quieten_transformers()
         use_fastest_exact_products()
         with allow(*self.allow_imports):
@@ -113,12 +110,6 @@ def serve(
     # uvicorn ends as the signal would, once all is answered.
     signal.signal(signal.SIGTERM, lambda *_: None)
     server.run(sockets=[bound])
-
-
-def _end_after(parent: multiprocessing.process.BaseProcess) -> None:
-    """End this process once its parent has, even one that was killed; requests are answered first."""
-    parent.join()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Server(uvicorn.Server):

@@ -11,11 +11,10 @@ import hashlib
 import json
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from longspan.errors import UserError
 from longspan.machine import locks
 from longspan.machine.limits import cores
 from longspan.machine.printing import note, shows_bars
-from longspan.machine.session import quieten_transformers, use_fastest_exact_products
+from longspan.machine.session import end_with_parent, quieten_transformers, use_fastest_exact_products
 from longspan.programs.predicting import is_export
 from longspan.results import tables
 from longspan.results.outputs import append_line, new_file
@@ -391,14 +390,7 @@ _worker: tuple[Predictor, Path]
 def _begin(predictor: Predictor, folder: Path, threads: int) -> None:
     """Prepare a process for writing shards; it ends with the process that started it."""
     global _worker
-    parent = parent_process()
-    assert parent is not None
-
-    def end() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end, daemon=True).start()
+    end_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     prepare_process(predictor)

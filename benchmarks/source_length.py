@@ -73,7 +73,7 @@ def scored(run: Run, sources: list[str], targets: list[str]) -> dict[str, Any]:
             padded = pad([{"input_ids": read[row]} for row in batch], {"input_ids": streams["input_ids"]})
             model.get_encoder()(**padded)
         reading = time.process_time() - start
-        found = [best[0] for best in search(model, read, how, streams)]
+        found = [best[0] for best in search(model, read, how, streams).targets]
         # One block alone, for the cost of a token that does not depend on what is translated beside it.
         middle = read[len(read) // 2]
         steps = 200

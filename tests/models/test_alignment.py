@@ -8,7 +8,7 @@ import torch
 from longspan import LongspanForSeq2SeqLM, UserError
 from longspan.data.batches.streams import Stream
 from longspan.models.alignment import aligned_layers, context_weights
-from longspan.tasks.base.seq2seq.search import Search, scored_search
+from longspan.tasks.base.seq2seq.search import Search, search
 
 
 def build(cross: list[str], **more: object) -> LongspanForSeq2SeqLM:
@@ -73,7 +73,8 @@ def test_threads_that_search_at_once_have_links_of_their_own() -> None:
 
     @torch.no_grad()
     def links(source: list[int]) -> list[list[int]]:
-        found = scored_search(model, [source], how, streams, link=lambda row, ids, read: read.argmax(1).tolist())
+        link = lambda row, ids, read: read.argmax(1).tolist()  # noqa: E731
+        found = search(model, [source], how, streams, scored=True, link=link)
         return found.links[0]
 
     expected = [links(source) for source in sources]

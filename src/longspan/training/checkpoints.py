@@ -176,16 +176,7 @@ def to_resume_from(folder: Path, *, any_processes: bool = False, rows: int = 0) 
         UserError: All checkpoints are damaged, or the one with the best model so far is, or these processes would take
             other steps than those that saved the checkpoint.
     """
-    found = -1
-
-    def choose() -> None:
-        nonlocal found
-        chosen = _choose(folder, any_processes, rows)
-        found = -1 if chosen is None else int(_step(chosen))
-
-    processes.on_first(choose)
-    step = int(processes.largest(found))
-    return None if step < 0 else folder / f"checkpoint-{step}"
+    return processes.on_first(lambda: _choose(folder, any_processes, rows))
 
 
 def _choose(folder: Path, any_processes: bool, rows: int) -> Path | None:

@@ -1,6 +1,6 @@
 """Training on documents of any length, and scoring them, in batches of similar length."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -8,7 +8,6 @@ import pyarrow as pa
 import torch
 from datasets import Dataset, Value
 from datasets.utils import tqdm
-from jaxtyping import Bool
 from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
@@ -323,37 +322,16 @@ def outputs(
         UserError: when another process stopped.
     """
 
-    def own_outputs() -> tuple[Tensor | None, Tensor]:
-        result, done = None, torch.zeros(len(examples), dtype=torch.bool)
-        for batch, found in _computed(model, examples, batches, streams, progress, after_batch):
-            part = found[name].float().cpu()
-            result = _enlarged(result, part.shape[1:], done)
-            result[torch.as_tensor(batch)] = _widened(part, result.shape[1:])
-            done[torch.as_tensor(batch)] = True
-        return result, done
-
-    result, done = _in_evaluation(model, own_outputs)
-    shape: tuple[int, ...] = (2, model.config.num_labels) if name == "parts" else (model.config.num_labels,)
-    if batches:
-        # A process without a batch learns the sizes from the others.
-        dimensions = int(processes.largest(0 if result is None else result.ndim))
-        sizes = [0] * dimensions if result is None else list(result.shape)
-        shape = tuple(int(processes.largest(size)) for size in sizes[1:])
-    result = _enlarged(result, shape, done)
-    processes.sum_into(result.numpy())
+    forward = _forward(model, examples, streams)
+    found = in_batches(
+        model, batches, lambda batch: forward(batch)[name].float().cpu(), progress=progress, after_batch=after_batch
+    )
+    shapes = [part.shape[1:] for _, part in found] or [(*([2] if name == "parts" else []), model.config.num_labels)]
+    shape = [max(sizes) for sizes in zip(*shapes, strict=True)]
+    result = torch.zeros(len(examples), *shape)
+    for batch, part in found:
+        result[torch.as_tensor(batch)] = _widened(part, shape)
     return result
-
-
-def _enlarged(result: Tensor | None, shape: Sequence[int], done: Bool[Tensor, " n"]) -> Tensor:
-    """Return results, (n, ...), with room for ones of `shape`: rows that are done end with `IGNORED`, others are 0."""
-    if result is None:
-        return torch.zeros(len(done), *shape)
-    wanted = [max(sizes) for sizes in zip(result.shape[1:], shape, strict=True)]
-    if wanted == list(result.shape[1:]):
-        return result
-    wider = torch.zeros(len(done), *wanted)
-    wider[done] = _widened(result[done], wanted)
-    return wider
 
 
 def _widened(rows: Tensor, shape: Sequence[int]) -> Tensor:
@@ -393,58 +371,77 @@ def ragged_outputs(
     Raises:
         UserError: when another process stopped.
     """
-    ends = np.cumsum(sizes)
+    ends, forward = np.cumsum(sizes), _forward(model, examples, streams)
+    result = torch.zeros(int(ends[-1]) if len(ends) else 0, *shape, dtype=dtype)
 
-    def own_outputs() -> Tensor:
-        result = torch.zeros(int(ends[-1]) if len(ends) else 0, *shape, dtype=dtype)
-        for batch, found in _computed(model, examples, batches, streams, progress, after_batch):
-            wanted = found[name] if isinstance(name, str) else torch.stack([found[each] for each in name], -1)
-            values = wanted.to("cpu", dtype)
-            for place, row in enumerate(batch):
-                result[ends[row] - sizes[row] : ends[row]] = values[place, : sizes[row]]
-        return result
+    def fill(batch: Sequence[int]) -> None:
+        found = forward(batch)
+        wanted = found[name] if isinstance(name, str) else torch.stack([found[each] for each in name], -1)
+        values = wanted.to("cpu", dtype)
+        for place, row in enumerate(batch):
+            result[ends[row] - sizes[row] : ends[row]] = values[place, : sizes[row]]
 
-    return computed_together(model, own_outputs)
-
-
-def computed_together(model: PreTrainedModel, compute: Callable[[], Tensor]) -> Tensor:
-    """Tensor that all processes computed together, each its own part, with the model in evaluation mode."""
-    result = _in_evaluation(model, compute)
+    in_batches(model, batches, fill, progress=progress, after_batch=after_batch)
     processes.sum_into(result.numpy())
     return result
 
 
-def _in_evaluation(model: PreTrainedModel, compute: Callable[[], T]) -> T:
-    """Results of `compute` in each process, with the model in evaluation mode."""
-    if not model.training:
-        # Switching all modules takes as long as a short text, and other threads may use them.
-        return processes.in_each(compute)
-    model.eval()
-    try:
-        return processes.in_each(compute)
-    finally:
-        model.train()
-
-
-def _computed(
+def in_batches(
     model: PreTrainedModel,
-    examples: Rows | Sequence[dict[str, Any]],
     batches: Sequence[Sequence[int]],
-    streams: Mapping[str, Stream],
-    progress: bool,
-    after_batch: Callable[[], None] | None,
-) -> Iterator[tuple[Sequence[int], Any]]:
-    """Yield this process's batches, each with the model's outputs for it."""
-    own = batches[processes.rank() :: processes.count()]
+    compute: Callable[[Sequence[int]], T],
+    *,
+    progress: bool = False,
+    after_batch: Callable[[], None] | None = None,
+    what: str = "Scoring",
+) -> list[tuple[Sequence[int], T]]:
+    """Results of a function of row numbers for each batch. Several processes share the batches, and all get all.
+
+    Args:
+        model: a model, in evaluation mode meanwhile.
+        batches: row numbers; the same in all processes.
+        compute: the function.
+        progress: whether to show a progress bar on standard error.
+        after_batch: called after each batch.
+        what: what the bar says.
+
+    Raises:
+        UserError: when another process stopped.
+    """
+
+    def own_results() -> list[tuple[Sequence[int], T]]:
+        own, found = batches[processes.rank() :: processes.count()], []
+        # Below the bar of a training run, this one disappears when it is full.
+        for batch in tqdm(own, desc=what, unit="batch", leave=None) if progress else own:
+            found.append((batch, compute(batch)))
+            if after_batch is not None:
+                after_batch()
+        return found
+
+    trains = model.training
+    if trains:
+        # Not otherwise: switching all modules takes as long as a short text, and other threads may use them.
+        model.eval()
+    try:
+        return processes.gathered(processes.in_each(own_results))
+    finally:
+        if trains:
+            model.train()
+
+
+def _forward(
+    model: PreTrainedModel, examples: Rows | Sequence[dict[str, Any]], streams: Mapping[str, Stream]
+) -> Callable[[Sequence[int]], Any]:
+    """Function from the numbers of examples to the model's outputs for these."""
     read = {name: stream for name, stream in {**streams, **COMPUTED}.items() if name != "labels"}
     device, read_rows = model.device, NumberRows.of(examples)
-    # Below the bar of a training run, this one disappears when it is full.
-    for batch in tqdm(own, desc="Scoring", unit="batch", leave=None) if progress else own:
+
+    def forward(batch: Sequence[int]) -> Any:
         rows = read_rows.__getitems__(batch) if isinstance(read_rows, NumberRows) else [examples[row] for row in batch]
         padded = pad([{name: row[name] for name in read if name in row} for row in rows], read)
-        yield batch, model(**{key: tensor.to(device) for key, tensor in padded.items()})
-        if after_batch is not None:
-            after_batch()
+        return model(**{key: tensor.to(device) for key, tensor in padded.items()})
+
+    return forward
 
 
 class Collator:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
-from accelerate.utils import gather, parse_flag_from_env, reduce
+from accelerate.utils import broadcast_object_list, gather, gather_object, parse_flag_from_env, reduce
 
 from longspan.errors import UserError
 
@@ -96,6 +96,13 @@ def sum_into(array: np.ndarray) -> None:
         array[...] = reduce(torch.from_numpy(array).to(PartialState().device), "sum").cpu().numpy()
 
 
+@sharing()
+def gathered(values: list[T]) -> list[T]:
+    """Return the values of all processes, those of the first process first."""
+    found: list[T] = gather_object(values) if _several() else values
+    return found
+
+
 @contextlib.contextmanager
 def agreed() -> Iterator[None]:
     """Raise UserError if another process ended its `with` block with an error, once all have ended theirs."""
@@ -111,11 +118,13 @@ def agreed() -> Iterator[None]:
         raise UserError(_ELSEWHERE)
 
 
-def on_first(work: Callable[[], object]) -> None:
-    """Run `work` in the first process, while the others wait."""
+def on_first(work: Callable[[], T]) -> T:
+    """Run `work` in the first process, while the others wait, and return its result in all."""
     with agreed():
-        if rank() == 0:
-            work()
+        results = [work()] if rank() == 0 else [None]
+    if _several():
+        broadcast_object_list(results)
+    return results[0]
 
 
 def in_each(work: Callable[[], T]) -> T:

@@ -6,15 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset
-from datasets.utils import tqdm
 from transformers import PreTrainedModel
 
 from longspan.data.batches.streams import Stream
 from longspan.tasks.evidence.scores import EvidenceScores, evidence_scores
 from longspan.tasks.evidence.tokens import Collator, collate, truth
-from longspan.training import processes
-from longspan.training.encoder_outputs import WithOutputs
-from longspan.training.lengths import LengthTrainer, Loader, Rows, computed_together, scoring_batches
+from longspan.training.lengths import LengthTrainer, Loader, Rows, in_batches, scoring_batches
 
 
 class EvidenceTrainer(LengthTrainer[EvidenceScores]):
@@ -87,33 +84,14 @@ def evidence_logits(
     Raises:
         UserError: Another process stopped.
     """
-    columns = ["input_ids", "part_lengths", "question_ids", "inputs_embeds"]
-    dataset = examples.rows if isinstance(examples, WithOutputs) else examples
-    if isinstance(dataset, Dataset):
-        lengths, asked = dataset["part_lengths"][:], dataset["question_ids"][:]
-    else:
-        lengths, asked = ([row[name] for row in dataset] for name in columns[1:3])
-    sizes = [(len(parts), len(questions)) for parts, questions in zip(lengths, asked, strict=True)]
-    starts = np.concatenate([[0], np.cumsum([parts * questions for parts, questions in sizes])]).astype(int)
+    columns = ("input_ids", "part_lengths", "question_ids", "inputs_embeds")
 
-    def own_logits() -> torch.Tensor:
-        result = torch.zeros(int(starts[-1]))
-        mine = batches[processes.rank() :: processes.count()]
-        for batch in tqdm(mine, desc="Scoring", unit="batch", leave=None, disable=not progress):
-            rows = [{name: row[name] for name in columns if name in row} for row in map(examples.__getitem__, batch)]
-            inputs = {key: tensor.to(model.device) for key, tensor in collate(rows, streams).items()}
-            found, first = model(**inputs).logits.float().cpu(), 0
-            for row in batch:
-                parts, questions = sizes[row]
-                result[starts[row] : starts[row + 1]] = found[first : first + questions, :parts].flatten()
-                first += questions
-            if after_batch is not None:
-                after_batch()
-        return result
+    def logits(batch: Sequence[int]) -> list[list[np.ndarray]]:
+        rows = [{name: row[name] for name in columns if name in row} for row in map(examples.__getitem__, batch)]
+        inputs = {key: tensor.to(model.device) for key, tensor in collate(rows, streams).items()}
+        found = iter(model(**inputs).logits.float().cpu().numpy())
+        return [[next(found)[: len(row["part_lengths"])] for _ in row["question_ids"]] for row in rows]
 
-    flat = computed_together(model, own_logits).numpy()
-    return [
-        flat[starts[row] + number * parts : starts[row] + (number + 1) * parts]
-        for row, (parts, questions) in enumerate(sizes)
-        for number in range(questions)
-    ]
+    found = in_batches(model, batches, logits, progress=progress, after_batch=after_batch)
+    by_row = {row: own for batch, rows in found for row, own in zip(batch, rows, strict=True)}
+    return [question for row in sorted(by_row) for question in by_row[row]]

@@ -144,7 +144,7 @@ class SpanPipeline(Pipeline[MaskedText, list[int], PairProcessor]):
             rows = np.flatnonzero(masks == number).tolist()
             sources = [inputs[row].value.ids for row in rows]
             found = search(self.model, sources, self.search(number), self.processor.streams)
-            for row, (best,) in zip(rows, found, strict=True):
+            for row, (best,) in zip(rows, found.targets, strict=True):
                 targets[row] = best
         return targets
 

@@ -20,7 +20,7 @@ from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.samples import Impressions, collate
 from longspan.tasks.recommendation.scores import RecommendationScores, recommendation_scores
 from longspan.training import processes
-from longspan.training.lengths import computed_together, scoring_batches
+from longspan.training.lengths import in_batches, scoring_batches
 
 #: Tokens of titles that are read together.
 _TOKENS = 65536
@@ -153,27 +153,24 @@ def _outputs(
 ) -> np.ndarray:
     starts, items = impressions.candidates.offsets, vectors if isinstance(vectors, Items) else vectors.items
 
-    def own_scores() -> Tensor:
-        result = torch.zeros(int(starts[-1]), *([2] if name == "parts" else []))
-        batches = scoring_batches(impressions.sizes.tolist(), batch_size, batch_clicks)
-        mine = batches[processes.rank() :: processes.count()]
-        for batch in tqdm(mine, desc="Scoring", unit="batch", leave=None, disable=not progress):
-            shown = [impressions[row] for row in batch]
-            inputs, numbers = collate(shown, vectors if isinstance(vectors, Items) else None)
-            if model.wide is not None:
-                inputs |= items.counted(numbers) | {"times": model.wide.ticks(impressions.times[np.asarray(batch)])}
-            inputs = {name: tensor.to(model.device) for name, tensor in inputs.items() if name != "labels"}
-            if isinstance(vectors, ItemVectors):
-                inputs["news_vectors"] = vectors[numbers]
-            outputs = model(**inputs)[name].float().cpu()
-            for row, found in zip(batch, outputs.transpose(1, -1), strict=True):
-                result[starts[row] : starts[row + 1]] = found[: starts[row + 1] - starts[row]]
-            if after_batch is not None:
-                after_batch()
-        return result
+    result = torch.zeros(int(starts[-1]), *([2] if name == "parts" else [])).numpy()
 
-    found: np.ndarray = computed_together(model, own_scores).numpy()
-    return found
+    def fill(batch: Sequence[int]) -> None:
+        shown = [impressions[row] for row in batch]
+        inputs, numbers = collate(shown, vectors if isinstance(vectors, Items) else None)
+        if model.wide is not None:
+            inputs |= items.counted(numbers) | {"times": model.wide.ticks(impressions.times[np.asarray(batch)])}
+        inputs = {name: tensor.to(model.device) for name, tensor in inputs.items() if name != "labels"}
+        if isinstance(vectors, ItemVectors):
+            inputs["news_vectors"] = vectors[numbers]
+        outputs = model(**inputs)[name].float().cpu()
+        for row, found in zip(batch, outputs.transpose(1, -1), strict=True):
+            result[starts[row] : starts[row + 1]] = found[: starts[row + 1] - starts[row]]
+
+    batches = scoring_batches(impressions.sizes.tolist(), batch_size, batch_clicks)
+    in_batches(model, batches, fill, progress=progress, after_batch=after_batch)
+    processes.sum_into(result)
+    return result
 
 
 @torch.no_grad()

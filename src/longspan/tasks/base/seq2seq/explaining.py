@@ -53,7 +53,7 @@ def written(run: Run, where: str, source: SourceText, how: Search, name: str, of
     if of and at is None:
         raise UserError(f"expected the number of a token (at) with another one to explain there, got {of!r} alone.")
     with torch.inference_mode():
-        ((best, *_),) = search(model, [source.ids], how, reader.streams)
+        ((best, *_),) = search(model, [source.ids], how, reader.streams).targets
     tokenizer = reader.target_tokenizer
     target = torch.tensor([[*best, tokenizer.eos_token_id]], device=model.device)
     read = pad([{"input_ids": source.ids}], reader.source_streams)

@@ -2,7 +2,7 @@
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from datasets import Dataset
-from datasets.utils import tqdm
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput, ModelOutput
@@ -20,8 +19,7 @@ from longspan.models.alignment import aligned_layers, context_weights
 from longspan.models.limits import limits
 from longspan.models.parts.losses import IGNORED
 from longspan.models.replica import replica
-from longspan.training import processes
-from longspan.training.lengths import computed_together, scoring_batches
+from longspan.training.lengths import in_batches, scoring_batches
 
 #: A target has at most `RATIO` times the tokens of its source and `MORE`, unless it is said how many.
 RATIO, MORE = 2, 20
@@ -87,14 +85,15 @@ class SearchResult(NamedTuple):
 
     Attributes:
         targets: (n, `how.best`) lists of token ids, without start and end, best first.
-        losses: (n, `how.best`, 2) float64, the nats of each, summed over its tokens, and their number, end included.
+        losses: (n, `how.best`, 2) float64, the nats of each, summed over its tokens, and their number, end included;
+            (n, 0) unless they are scored.
         links: For each target the numbers that `link` returned; empty without one.
-        references: (n, 2) float64, the nats of the references, and their number of tokens; 0 without references.
+        references: (n, 2) float64, the nats of the references, and their number of tokens; (n, 0) without references.
     """
 
     targets: list[list[list[int]]]
     losses: np.ndarray
-    links: list[list[list[int]]]
+    links: list[list[Sequence[int]]]
     references: np.ndarray
 
 
@@ -126,16 +125,19 @@ class _Ends(LogitsProcessor):
         return torch.where(full[:, None], only, scores)
 
 
+@torch.no_grad()
 def search(
     model: PreTrainedModel,
     sources: Sequence[Sequence[int]],
     how: Search,
     streams: Mapping[str, Stream],
     *,
-    progress: bool = False,
-    after_batch: Callable[[], None] | None = None,
-) -> list[list[list[int]]]:
-    """Return the `how.best` targets of each source as token ids, without start and end, best first.
+    scored: bool = False,
+    link: Link | None = None,
+    references: Sequence[Sequence[int]] | None = None,
+    **shown: Any,
+) -> SearchResult:
+    """Return the `how.best` targets of each source, which is read once.
 
     Several processes share the batches, and all get all of them.
 
@@ -144,103 +146,43 @@ def search(
         sources: (n, ...) token ids.
         how: How to search.
         streams: `input_ids` and `labels`.
-        progress: Whether to show a progress bar on standard error.
-        after_batch: Called after each batch.
-    """
-    return _search(model, sources, how, streams, None, progress, after_batch).targets
-
-
-def search_and_losses(
-    model: PreTrainedModel, examples: Dataset, how: Search, streams: Mapping[str, Stream], **options: Any
-) -> tuple[list[list[list[int]]], np.ndarray]:
-    """Return the targets of `search` and the `target_losses` of examples, whose sources are read once."""
-    labels = examples["labels"][:]
-    found = _search(model, examples["input_ids"][:], how, streams, None, **options, references=labels)
-    return found.targets, found.references
-
-
-def scored_search(
-    model: PreTrainedModel,
-    sources: Sequence[Sequence[int]],
-    how: Search,
-    streams: Mapping[str, Stream],
-    *,
-    link: Link | None = None,
-) -> SearchResult:
-    """The results of `search` with the loss of each target. Each source is read once.
-
-    Args:
-        model, sources, how, streams: See `search`.
-        link: Links of target tokens to the source; None for none.
+        scored: Whether to compute the loss of each target.
+        link: Links of target tokens to the source, with `scored`; None for none.
+        references: (n, ...) labels whose losses are computed; None for none.
+        shown: `progress` and `after_batch` of `longspan.training.lengths.in_batches`.
 
     Raises:
         UserError: The decoder has no weights to link by, see `longspan.models.alignment.aligned_layers`.
     """
-    return _search(model, sources, how, streams, _Forced(model, how.best, streams, link))
-
-
-@torch.no_grad()
-def _search(
-    model: PreTrainedModel,
-    sources: Sequence[Sequence[int]],
-    how: Search,
-    streams: Mapping[str, Stream],
-    forced: "_Forced | None",
-    progress: bool = False,
-    after_batch: Callable[[], None] | None = None,
-    references: Sequence[Sequence[int]] | None = None,
-) -> SearchResult:
     if not len(sources):
         return SearchResult([], np.zeros((0, how.best, 2)), [], np.zeros((0, 2)))
+    forced = _Forced(model, how.best, streams, link) if scored else None
     lengths = [len(source) for source in sources]
     longest = how.longest(lengths, model)
     # A source is read once, whatever its number of beams, and a step of the decoder takes one position of each.
     batches = scoring_batches(lengths, max(1, how.batch_size // how.rows), _TOGETHER * how.batch_tokens)
 
-    # One after the other, as a single long source would make a table of all of them large.
-    ends = np.cumsum(np.repeat(longest + 1, how.best))
-    places, count = int(ends[-1]), len(ends)
+    def compute(batch: Sequence[int]) -> list[Any]:
+        padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": streams["input_ids"]})
+        given = {name: tensor.to(model.device) for name, tensor in padded.items()}
+        encoded = _read(model, given, [lengths[row] for row in batch], how.batch_tokens)
+        right = losses = np.zeros((len(batch), 0))
+        if references is not None:
+            rows = [{"labels": references[row]} for row in batch]
+            labels = pad(rows, {"labels": streams["labels"]})["labels"].to(model.device)
+            right = _summed(model(**given, encoder_outputs=encoded, labels=labels, logits_to_keep=1), labels).numpy()
+        targets = _targets(model, [sources[row] for row in batch], given, encoded, longest[batch], how)
+        links: list[Sequence[int]] = [()] * len(targets)
+        if forced is not None:
+            scores, links = forced(batch, given, encoded, targets)
+            losses = scores.view(len(batch), -1, 2).numpy()
+        of_each = [slice(start, start + how.best) for start in range(0, len(targets), how.best)]
+        return [*zip((targets[own] for own in of_each), losses, (links[own] for own in of_each), right, strict=True)]
 
-    def compute() -> Tensor:
-        # Ids plus one, and links plus one: 0 is nothing, so that processes can add up what they found. Then losses.
-        found = torch.zeros(places if forced is None else 2 * (places + count), dtype=torch.float64)
-        right = torch.zeros(len(sources), 2, dtype=torch.float64)
-        for batch in _shown(batches, progress, "Generating"):
-            padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": streams["input_ids"]})
-            given = {name: tensor.to(model.device) for name, tensor in padded.items()}
-            encoded = _read(model, given, [lengths[row] for row in batch], how.batch_tokens)
-            if references is not None:
-                rows = [{"labels": references[row]} for row in batch]
-                labels = pad(rows, {"labels": streams["labels"]})["labels"].to(model.device)
-                outputs = model(**given, encoder_outputs=encoded, labels=labels, logits_to_keep=1)
-                right[torch.as_tensor(batch)] = _summed(outputs, labels)
-            targets = _targets(model, [sources[row] for row in batch], given, encoded, longest[batch], how)
-            numbers = [row * how.best + place for row in batch for place in range(how.best)]
-            starts = [int(ends[number] - longest[number // how.best] - 1) for number in numbers]
-            for ids, start in zip(targets, starts, strict=True):
-                found[start : start + len(ids)] = torch.tensor(ids) + 1
-            if forced is not None:
-                losses, links = forced(batch, given, encoded, targets)
-                for number, start, nats, linked in zip(numbers, starts, losses, links, strict=True):
-                    found[places + start : places + start + len(linked)] = torch.tensor(linked) + 1
-                    found[2 * (places + number) : 2 * (places + number + 1)] = nats
-            if after_batch is not None:
-                after_batch()
-        return torch.cat((found, right.flatten()))
-
-    whole, right = np.split(computed_together(model, compute).numpy(), [-2 * len(sources)])
-    right = right.reshape(-1, 2)
-    tokens = np.split(whole[:places] > 0, ends[:-1])
-
-    def in_lists(part: np.ndarray) -> list[list[list[int]]]:
-        parts = zip(np.split(part, ends[:-1]), tokens, strict=True)
-        rows = [(row[there] - 1).astype(int).tolist() for row, there in parts]
-        return [rows[start : start + how.best] for start in range(0, count, how.best)]
-
-    if forced is None:
-        return SearchResult(in_lists(whole), np.zeros((0, how.best, 2)), [], right)
-    links = in_lists(whole[places : 2 * places]) if forced.link is not None else []
-    return SearchResult(in_lists(whole[:places]), whole[2 * places :].reshape(-1, how.best, 2), links, right)
+    found = in_batches(model, batches, compute, what="Generating", **shown)
+    by_row = {row: one for batch, rows in found for row, one in zip(batch, rows, strict=True)}
+    targets, losses, links, right = ([by_row[row][part] for row in range(len(sources))] for part in range(4))
+    return SearchResult(targets, np.array(losses), links, np.array(right))
 
 
 def _read(model: PreTrainedModel, given: Mapping[str, Tensor], lengths: Sequence[int], tokens: int) -> BaseModelOutput:
@@ -346,9 +288,7 @@ def target_losses(
     examples: Any,
     batches: Sequence[Sequence[int]],
     streams: Mapping[str, Stream],
-    *,
-    progress: bool = False,
-    after_batch: Callable[[], None] | None = None,
+    **shown: Any,
 ) -> np.ndarray:
     """Return the nats of each target, summed over its tokens, and their number, (n, 2) float64.
 
@@ -359,22 +299,19 @@ def target_losses(
         examples: n rows with the streams.
         batches: Row numbers, each exactly once.
         streams: `input_ids` and `labels`.
-        progress: Whether to show a progress bar on standard error.
-        after_batch: Called after each batch.
+        shown: `progress` and `after_batch` of `longspan.training.lengths.in_batches`.
     """
 
-    def compute() -> Tensor:
-        found = torch.zeros(len(examples), 2, dtype=torch.float64)
-        for batch in _shown(batches, progress, "Scoring"):
-            padded = pad([examples[row] for row in batch], streams)
-            given = {name: tensor.to(model.device) for name, tensor in padded.items()}
-            # Logits of all positions would take more memory than the rest of the model.
-            found[torch.as_tensor(batch)] = _summed(model(**given, logits_to_keep=1), given["labels"])
-            if after_batch is not None:
-                after_batch()
-        return found
+    def compute(batch: Sequence[int]) -> Tensor:
+        padded = pad([examples[row] for row in batch], streams)
+        given = {name: tensor.to(model.device) for name, tensor in padded.items()}
+        # Logits of all positions would take more memory than the rest of the model.
+        return _summed(model(**given, logits_to_keep=1), given["labels"])
 
-    return computed_together(model, compute).numpy()
+    found = np.zeros((len(examples), 2))
+    for batch, losses in in_batches(model, batches, compute, **shown):
+        found[batch] = losses
+    return found
 
 
 def _summed(outputs: Any, labels: Tensor) -> Tensor:
@@ -382,13 +319,6 @@ def _summed(outputs: Any, labels: Tensor) -> Tensor:
     real = labels != IGNORED
     nats = outputs.losses.double().masked_fill(~real, 0).sum(1)
     return torch.stack([nats, real.sum(1).double()], 1).cpu()
-
-
-def _shown(batches: Sequence[Sequence[int]], progress: bool, what: str) -> Iterable[Sequence[int]]:
-    """Return this process's batches, perhaps with a progress bar."""
-    own = batches[processes.rank() :: processes.count()]
-    shown: Iterator[Sequence[int]] = tqdm(own, desc=what, unit="batch", leave=None)
-    return shown if progress else own
 
 
 def pair_lengths(dataset: Dataset) -> np.ndarray:

@@ -26,7 +26,7 @@ from longspan.models.limits import check_length, limits
 from longspan.report import count, table
 from longspan.results.scores import S
 from longspan.tasks.base.engine import I, Pipeline, PipelineTask
-from longspan.tasks.base.seq2seq.search import Search, pair_lengths, scored_search, search_and_losses
+from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search
 from longspan.tasks.base.seq2seq.trainer import DrawnPairs
 from longspan.tasks.base.seq2seq.word_alignment import WordAligner
 from longspan.tasks.base.task import Counted, D, O, Prepared, Recipe, Run
@@ -121,11 +121,12 @@ class TargetPipeline(Pipeline[I, list[dict[str, Any]], R], Generic[I, R]):
         how, streams = self.how, self.processor.streams
         batches = scoring_batches(pair_lengths(encoded), how.batch_size, how.batch_tokens)
         with torch.inference_mode():
-            found, losses = search_and_losses(self.model, encoded, how, streams, progress=True)
+            labels = encoded["labels"][:]
+            found = search(self.model, encoded["input_ids"][:], how, streams, references=labels, progress=True)
         longest = how.longest(encoded["length"][:], self.model).tolist()
-        cut = sum(len(best[0]) >= most for best, most in zip(found, longest, strict=True))
-        texts = self.processor.texts([best[0] for best in found])
-        return Written(texts, losses, cut, padding_fraction(batches, pair_lengths(encoded)))
+        cut = sum(len(best[0]) >= most for best, most in zip(found.targets, longest, strict=True))
+        texts = self.processor.texts([best[0] for best in found.targets])
+        return Written(texts, found.references, cut, padding_fraction(batches, pair_lengths(encoded)))
 
 
 class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
@@ -267,7 +268,7 @@ def answers(
     """
     reader = run.processor
     aligner = None if words is None else WordAligner(reader.target_tokenizer, words)
-    found = scored_search(run.model, sources, how, reader.streams, link=aligner)
+    found = search(run.model, sources, how, reader.streams, scored=True, link=aligner)
     longest = how.longest([len(source) for source in sources], run.model).tolist()
     texts = iter(reader.texts([ids for best in found.targets for ids in best]))
     result = []

@@ -13,7 +13,7 @@ from longspan.data.text.bpe_dropout import BpeDropout
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import special_tokens
 from longspan.results.scores import S
-from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search, search_and_losses, target_losses
+from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search, target_losses
 from longspan.training.lengths import LengthTrainer, scoring_batches
 
 _MEASURED = 1000
@@ -191,7 +191,7 @@ class TargetTrainer(PairTrainer[S]):
         def value(least: int) -> float:
             how = replace(self.how, beams=1, least=least)
             found = search(self.model, some["input_ids"][:], how, self.streams, after_batch=self._scored_a_batch)
-            scores = self.scored_by(some, self.reader.texts([best[0] for best in found]), 0.0, False)
+            scores = self.scored_by(some, self.reader.texts([best[0] for best in found.targets]), 0.0, False)
             score = scores.headline()
             return float(getattr(scores, score)) * (1 if scores.higher_is_better(score) else -1)
 
@@ -205,13 +205,10 @@ class TargetTrainer(PairTrainer[S]):
     def _scores(self, dataset: Dataset, some: Dataset, how: Search, *, intervals: bool) -> S:
         """Return the loss of a data set, and the scores of what the model writes for some of it."""
         shown: dict[str, Any] = {"progress": self.shown(), "after_batch": self._scored_a_batch}
-        if some is dataset:
-            found, losses = search_and_losses(self.model, dataset, how, self.streams, **shown)
-            nats, tokens = losses.sum(0).tolist()
-        else:
-            nats, tokens = self.loss_parts(dataset)
-            found = search(self.model, some["input_ids"][:], how, self.streams, **shown)
-        texts = self.reader.texts([best[0] for best in found])
+        labels = dataset["labels"][:] if some is dataset else None
+        found = search(self.model, some["input_ids"][:], how, self.streams, references=labels, **shown)
+        nats, tokens = self.loss_parts(dataset) if labels is None else found.references.sum(0).tolist()
+        texts = self.reader.texts([best[0] for best in found.targets])
         return self.scored_by(some, texts, nats / tokens, intervals)
 
 

@@ -73,9 +73,8 @@ def test_threads_that_search_at_once_have_links_of_their_own() -> None:
 
     @torch.no_grad()
     def links(source: list[int]) -> list[list[int]]:
-        link = lambda row, ids, read: read.argmax(1).tolist()  # noqa: E731
-        found = search(model, [source], how, streams, scored=True, link=link)
-        return found.links[0]
+        found = search(model, [source], how, streams, scored=True, link=lambda row, ids, read: read.argmax(1).tolist())
+        return [list(linked) for linked in found.links[0]]
 
     expected = [links(source) for source in sources]
     with ThreadPoolExecutor(8) as threads:

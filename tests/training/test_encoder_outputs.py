@@ -149,7 +149,7 @@ def test_a_disk_that_fills_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_stand_ins_have_the_same_shape() -> None:
     dataset = documents()
-    rows = EncoderOutputs(encoder()).stand_ins(dataset.select_columns(["input_ids"]), dataset)
+    rows = EncoderOutputs(encoder()).joined_to(dataset.select_columns(["input_ids"]), dataset, stand_ins=True)
     assert [rows[number]["inputs_embeds"].shape for number in range(7)] == [(length, 16) for length in LENGTHS]
     assert not rows[0]["inputs_embeds"].any()
 
@@ -167,5 +167,5 @@ def test_both_documents_of_a_pair_are_stored(cache: Path) -> None:
         np.testing.assert_array_equal(rows[number]["second_embeds"], expected[1][number])
     # A document is stored once, whichever place it has.
     assert len(list(cache.glob("*.float16"))) == 2
-    empty = EncoderOutputs(encoder()).stand_ins(both.select_columns(["input_ids", "second_ids"]), both)
+    empty = EncoderOutputs(encoder()).joined_to(both.select_columns(["input_ids", "second_ids"]), both, stand_ins=True)
     assert [len(empty[number]["second_embeds"]) for number in range(len(both))] == LENGTHS[::-1]

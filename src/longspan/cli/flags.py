@@ -65,12 +65,8 @@ def add_run(verb: argparse.ArgumentParser, text: str = "run folder") -> None:
 
 def add_checkpoint(verb: argparse.ArgumentParser) -> None:
     """Add the choice of a checkpoint."""
-    verb.add_argument(
-        "--checkpoint",
-        metavar="STEP",
-        default=argparse.SUPPRESS,
-        help="step of the checkpoint to use, or `last`, for example of an unfinished run",
-    )
+    told = "step of the checkpoint to use, or `last`, for example of an unfinished run"
+    verb.add_argument("--checkpoint", metavar="STEP", help=told)
 
 
 def add_of_tasks(verb: argparse.ArgumentParser, kinds: Mapping[str, type]) -> None:

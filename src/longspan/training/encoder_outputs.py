@@ -8,7 +8,7 @@ thus find it again; other encoders and documents do not.
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,23 +82,19 @@ class EncoderOutputs:
                 f"({error.strerror or error}); free some space, or set HF_DATASETS_CACHE to a folder on another disk."
             ) from error
 
-    def joined_to(self, rows: Dataset, dataset: Dataset) -> "WithOutputs":
+    def joined_to(self, rows: Dataset, dataset: Dataset, *, stand_ins: bool = False) -> "WithOutputs":
         """Return the rows of a data set together with the outputs for them, which are computed if they are missing.
 
         Args:
             rows: what is read of each row of `dataset`.
             dataset: has the columns of `store`.
+            stand_ins: whether to have zeros in place of outputs, to see what reading them costs.
         """
-        self.store([dataset])
-        return self._joined(rows, dataset, self._file)
-
-    def stand_ins(self, rows: Dataset, dataset: Dataset) -> "WithOutputs":
-        """Return the same with zeros in place of outputs, to see what reading them costs."""
-        return self._joined(rows, dataset, lambda _: None)
-
-    def _joined(self, rows: Dataset, dataset: Dataset, file: Callable[[Dataset], Path | None]) -> "WithOutputs":
+        if not stand_ins:
+            self.store([dataset])
         stored = [
-            _Outputs(name, file(each), _lengths(each), self.encoder.width) for name, each in _documents(dataset).items()
+            _Outputs(name, None if stand_ins else self._file(each), _lengths(each), self.encoder.width)
+            for name, each in _documents(dataset).items()
         ]
         return WithOutputs(rows, stored)
 

@@ -215,9 +215,8 @@ class LengthTrainer(LongspanTrainer[S]):
         """Return rows of a data set, which has the main stream and `length`, as `rows` does."""
         if self.encoder_outputs is None:
             return rows
-        stored = self.encoder_outputs
         # What is rehearsed is a part of a data set, of which nothing is stored.
-        return stored.stand_ins(rows, dataset) if self._rehearses else stored.joined_to(rows, dataset)
+        return self.encoder_outputs.joined_to(rows, dataset, stand_ins=self._rehearses)
 
     def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
         """Return the model's outputs for a data set, (n, ...): see the function `outputs`."""

@@ -151,11 +151,7 @@ class Evidence(PipelineTask[EvidenceScores, EvidenceData, TrainingOptions, TextP
         arguments: TrainingArguments,
         prepared: Prepared[TextProcessor],
     ) -> dict[str, Any]:
-        return {
-            "batch_tokens": recipe.options.batch_tokens,
-            "streams": prepared.processor.streams,
-            "measure": _measured_by_question,
-        }
+        return {"batch_tokens": recipe.options.batch_tokens, "streams": prepared.processor.streams}
 
     def case(self, run: Run, row: Row, of: str, at: float | None) -> Case:
         pipeline: EvidencePipeline = self.pipeline(run)
@@ -217,10 +213,6 @@ def _prediction(question: str, logits: np.ndarray, parts: Sequence[str], thresho
         "best": parts[order[0]],
         "parts": [{"part": number, "score": round(float(chances[number]), 6)} for number in order],
     }
-
-
-def _measured_by_question(*_: Any) -> EvidenceScores:
-    raise AssertionError("EvidenceTrainer scores questions, which have outputs of different sizes")
 
 
 def part_case(run: Run, where: str, parts: Sequence[str], question: str, number: int, said: dict[str, Any]) -> Case:

@@ -170,7 +170,8 @@ class Program:
         Raises:
             UserError: Unknown settings, or other values than they take.
         """
-        other, own = copy.copy(self), hints(type(self.data))
+        kind: Any = self.task.data_config
+        other, own = copy.copy(self), hints(kind)
         for override in overrides:
             name, text = check_override(override)
             if name not in self.task.reading:

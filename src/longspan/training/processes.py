@@ -11,7 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -121,10 +121,11 @@ def agreed() -> Iterator[None]:
 def on_first(work: Callable[[], T]) -> T:
     """Run `work` in the first process, while the others wait, and return its result in all."""
     with agreed():
-        results = [work()] if rank() == 0 else [None]
+        results: list[Any] = [work()] if rank() == 0 else [None]
     if _several():
         broadcast_object_list(results)
-    return results[0]
+    found: T = results[0]
+    return found
 
 
 def in_each(work: Callable[[], T]) -> T:

@@ -340,6 +340,10 @@ def build_parser(used: str = "") -> tuple[argparse.ArgumentParser, dict[str, arg
     return parser, verbs
 
 
+def _checkpoint(args: argparse.Namespace) -> dict[str, Any]:
+    return {"checkpoint": args.checkpoint} if "checkpoint" in args else {}
+
+
 def _loaded(args: argparse.Namespace) -> "Run":
     """The run of a verb."""
     with paused_collector():
@@ -347,7 +351,7 @@ def _loaded(args: argparse.Namespace) -> "Run":
 
         quieten_transformers()
         use_fastest_exact_products()
-        return load_run(args.run, checkpoint=args.checkpoint)
+        return load_run(args.run, **_checkpoint(args))
 
 
 def _list(args: argparse.Namespace, out: TextIO) -> None:
@@ -509,7 +513,7 @@ def _predict(args: argparse.Namespace, out: TextIO) -> None:
         _predict_shards(args, out, files or ["-"], given)
         return
     exported = is_export(args.run)
-    run = opened(args.run, args.checkpoint) if exported else _loaded(args)
+    run = opened(args.run, getattr(args, "checkpoint", None)) if exported else _loaded(args)
     if args.json and args.format not in ("", "json", "jsonl"):
         raise UserError(f"expected --json or --format {args.format}, got both; leave one out.")
     given |= {name: getattr(args, name) for name in ("output", "overwrite", "sort_into")}
@@ -538,7 +542,7 @@ def _predict_shards(args: argparse.Namespace, out: TextIO, files: Sequence[str],
     from longspan.verbs.predictor import Predictor
     from longspan.verbs.shards import predict_shards, prepare_process
 
-    predictor = Predictor(args.run, **options, checkpoint=args.checkpoint, allow_imports=args.allow_import)
+    predictor = Predictor(args.run, **options, **_checkpoint(args), allow_imports=args.allow_import)
     prepare_process(predictor)
     result = predict_shards(predictor, files, args.output, jobs=args.jobs, engine=engine)
     told = f"{result['rows']:,} predictions in {result['shards']:,} files of {args.output}"
@@ -593,7 +597,7 @@ def _generate(args: argparse.Namespace, out: TextIO) -> None:
         use_fastest_exact_products()
     statistics = Statistics()
     options = {name: value for name, value in vars(args).items() if name in names(GenerationOptions)}
-    pieces = generate(args.run, prompt, statistics=statistics, checkpoint=args.checkpoint, **options)
+    pieces = generate(args.run, prompt, statistics=statistics, **_checkpoint(args), **options)
     if args.json:
         text = "".join(pieces)
         print(json.dumps({"text": text, **statistics.summary()}, indent=2, ensure_ascii=False), file=out)
@@ -623,8 +627,8 @@ def _export(args: argparse.Namespace, out: TextIO) -> None:
 
     quieten_transformers()
     use_fastest_exact_products()
-    given = ("format", "int8", "data", "split", "checkpoint", "overwrite")
-    result = export(args.run, args.out, **{name: getattr(args, name) for name in given})
+    given = {name: getattr(args, name) for name in ("format", "int8", "data", "split", "overwrite")}
+    result = export(args.run, args.out, **given, **_checkpoint(args))
     emit(args, out, result.to_dict(), result.summary() if isinstance(result, HubExport) else summary(result))
 
 

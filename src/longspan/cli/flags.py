@@ -65,8 +65,12 @@ def add_run(verb: argparse.ArgumentParser, text: str = "run folder") -> None:
 
 def add_checkpoint(verb: argparse.ArgumentParser) -> None:
     """Add the choice of a checkpoint."""
-    told = "step of the checkpoint to use, or `last`, for example of an unfinished run"
-    verb.add_argument("--checkpoint", metavar="STEP", help=told)
+    verb.add_argument(
+        "--checkpoint",
+        metavar="STEP",
+        default=argparse.SUPPRESS,
+        help="step of the checkpoint to use, or `last`, for example of an unfinished run",
+    )
 
 
 def add_of_tasks(verb: argparse.ArgumentParser, kinds: Mapping[str, type]) -> None:

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, out: TextIO) -> None:
     serve(
         args.run,
         limits={name: value for name, value in given.items() if value is not None},
-        checkpoint=args.checkpoint,
+        checkpoint=getattr(args, "checkpoint", None),
         allow_imports=args.allow_import,
         announce=announce,
         **{name: getattr(args, name) for name in names},

@@ -118,7 +118,7 @@ def _origin(predictor: Predictor, paths: Sequence[Path | str]) -> dict[str, Any]
             if file.is_file():
                 source[path] = file_digest(file)
         source.setdefault(path, "")
-    usual = ("allow_imports", "overrides", "min_probability", "checkpoint")
+    usual = ("allow_imports", "overrides", "min_probability")
     options = {name: value for name, value in predictor.options.items() if value or name not in usual}
     options = json.loads(json.dumps(options, sort_keys=True, default=list))
     return {"run": predictor.digest, "source": source, "options": options}

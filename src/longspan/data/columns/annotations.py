@@ -168,13 +168,8 @@ class Sentences(Column):
     required: bool = field(default=False, kw_only=True)
     of: str = field(default="tokens", kw_only=True)
     kind = "a list of numbers of words"
+    dtype: ClassVar[Any] = ["int64"]
     identifies = False
-
-    @property
-    def feature(self) -> Any:
-        from datasets import List, Value
-
-        return List(Value("int64"))
 
     def parse(self, cell: Any, folder: Path) -> list[int]:
         items = list_in(cell) if isinstance(cell, str) else cell

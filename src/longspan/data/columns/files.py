@@ -16,6 +16,7 @@ class File(Column):
     """A file, by its path: absolute, or relative to the folder of the table. The value is the absolute path."""
 
     kind = "the path of a file"
+    dtype = "string"
 
     def path_of(self, value: Any) -> str | None:
         """Return the path in a value; None if it has none."""
@@ -40,12 +41,6 @@ class File(Column):
             return Path(value).stat().st_size if value else 0
         except OSError:
             return 0
-
-    @property
-    def feature(self) -> Any:
-        from datasets import Value
-
-        return Value("string")
 
     def parse(self, cell: Any, folder: Path) -> Any:
         if not isinstance(cell, str):

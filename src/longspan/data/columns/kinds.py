@@ -44,6 +44,8 @@ class Column(ABC):
     setting: str
     required: bool = field(default=True, kw_only=True)
     target: bool = field(default=False, kw_only=True)
+    #: Type of its values as Arrow calls it, in a list for lists, and by key for dictionaries.
+    dtype: ClassVar[Any]
     #: Whether other columns may be read from its sources too.
     shares: ClassVar[bool] = False
     #: Whether any one of its sources will do, the first of which is its own.
@@ -76,9 +78,9 @@ class Column(ABC):
         return value
 
     @property
-    @abstractmethod
     def feature(self) -> Any:
-        """Its type in a `datasets.Dataset`."""
+        """Its type in a `datasets.Dataset`, from `dtype`."""
+        return _feature(self.dtype)
 
     @abstractmethod
     def parse(self, cell: Any, folder: Path) -> Any:
@@ -99,7 +101,8 @@ class Column(ABC):
 
     def absent(self, name: str, present: Collection[str]) -> list[str]:
         """Sources that a table must have, but which are not among the columns `present`."""
-        return [source for source in self.sources(name) if self.required and source not in present]
+        needed = self.sources(name)[: 1 if self.alternative else None]
+        return [source for source in needed if self.required and source not in present]
 
     def given(self, cell: Any) -> Any:
         """Cell of a table for a value in memory, such as an image: by default the same."""
@@ -162,10 +165,7 @@ class Text(Column):
     each_line: bool = field(default=False, kw_only=True)
     together: bool = field(default=False, kw_only=True)
     kind = "text"
-
-    @property
-    def feature(self) -> Any:
-        return _value("large_string")
+    dtype = "large_string"
 
     def given(self, cell: Any) -> Any:
         # Strings are texts, never paths.
@@ -193,10 +193,7 @@ class Label(Column):
     target: bool = field(default=True, kw_only=True)
     lists: str = field(default="", kw_only=True)
     kind = "one label"
-
-    @property
-    def feature(self) -> Any:
-        return _value("string")
+    dtype = "string"
 
     def parse(self, cell: Any, folder: Path) -> str | None:
         if isinstance(cell, list):
@@ -218,10 +215,7 @@ class Labels(Column):
     target: bool = field(default=True, kw_only=True)
     separator: str = field(default=",", kw_only=True)
     kind = "a list of labels"
-
-    @property
-    def feature(self) -> Any:
-        return _list("string")
+    dtype: ClassVar[Any] = ["string"]
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
         if isinstance(cell, str):
@@ -252,10 +246,7 @@ class Flags(Column):
     target: bool = field(default=True, kw_only=True)
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     kind = "0 or 1, or true or false"
-
-    @property
-    def feature(self) -> Any:
-        return _list("string")
+    dtype: ClassVar[Any] = ["string"]
 
     def sources(self, name: str) -> Sequence[str]:
         return self.labels
@@ -279,10 +270,7 @@ class Number(Column):
     """A finite number, float64: a number, or text that is one."""
 
     kind = "a number such as 3.5"
-
-    @property
-    def feature(self) -> Any:
-        return _value("float64")
+    dtype = "float64"
 
     def parse(self, cell: Any, folder: Path) -> float | None:
         return None if isinstance(cell, str) and not cell.strip() else number(cell, self._bad_cell)
@@ -293,10 +281,7 @@ class Numbers(Column):
     """A list of finite numbers, float64; or text that is a list, or numbers separated by white space."""
 
     kind = "a list of numbers"
-
-    @property
-    def feature(self) -> Any:
-        return _list("float64")
+    dtype: ClassVar[Any] = ["float64"]
 
     def parse(self, cell: Any, folder: Path) -> list[float]:
         if isinstance(cell, str):
@@ -324,10 +309,7 @@ class Words(Column):
     strip: str = field(default="", kw_only=True)
     raw: bool = field(default=False, kw_only=True)
     kind = "a list of words"
-
-    @property
-    def feature(self) -> Any:
-        return _list("string")
+    dtype: ClassVar[Any] = ["string"]
 
     def parse(self, cell: Any, folder: Path) -> list[str] | str:
         if self.raw and isinstance(cell, str) and list_in(cell) is None:
@@ -369,11 +351,8 @@ class WordLabels(Column):
     of: str = field(default="tokens", kw_only=True)
     unseen: bool = field(default=False, kw_only=True)
     kind = "a list of labels"
+    dtype: ClassVar[Any] = ["string"]
     identifies = False
-
-    @property
-    def feature(self) -> Any:
-        return _list("string")
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
         return labels(words(cell, self._bad_cell), self._bad_cell)
@@ -388,14 +367,10 @@ class WordLabels(Column):
         return f"{self.name} and {self.of} differ in number (expected {len(words)}, got {len(labels)})"
 
 
-def _value(kind: str) -> Any:
+def _feature(dtype: Any) -> Any:
     # Imported late, as `datasets` takes a second to import and declaring columns should cost nothing.
-    from datasets import Value
-
-    return Value(kind)
-
-
-def _list(kind: str) -> Any:
     from datasets import List, Value
 
-    return List(Value(kind))
+    if isinstance(dtype, dict):
+        return {name: _feature(one) for name, one in dtype.items()}
+    return List(_feature(dtype[0])) if isinstance(dtype, list) else Value(dtype)

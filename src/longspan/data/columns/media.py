@@ -5,7 +5,7 @@ Nothing heavy is imported at the top, as declaring columns costs nothing.
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -92,23 +92,18 @@ class Recording(Media):
     start: str = field(default="start", kw_only=True)
     end: str = field(default="end", kw_only=True)
     kind = "a recording: a path, a list of samples, or an object with either"
+    dtype: ClassVar[Any] = {
+        "path": "string",
+        "bytes": "binary",
+        "samples": ["float32"],
+        "rate": "int32",
+        "start": "float64",
+        "end": "float64",
+    }
     suffixes = frozenset((".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff", ".au", ".caf", ".w64"))
     files = "audio files"
     #: The first of its sources is its own; the others need not be there.
     alternative = True
-
-    @property
-    def feature(self) -> Any:
-        from datasets import List, Value
-
-        return {
-            "path": Value("string"),
-            "bytes": Value("binary"),
-            "samples": List(Value("float32")),
-            "rate": Value("int32"),
-            "start": Value("float64"),
-            "end": Value("float64"),
-        }
 
     def given(self, cell: Any) -> Any:
         if isinstance(cell, Mapping):
@@ -129,9 +124,6 @@ class Recording(Media):
 
     def sources(self, name: str) -> Sequence[str]:
         return name, self.start, self.end
-
-    def absent(self, name: str, present: Collection[str]) -> list[str]:
-        return [name] if self.required and name not in present else []
 
     def cell(self, cells: Sequence[Any]) -> Any:
         own, start, end = cells

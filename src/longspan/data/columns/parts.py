@@ -37,18 +37,35 @@ class Alternatives(Column):
     def cell(self, cells: Sequence[Any]) -> Any:
         return list(cells)
 
+    def _texts(self, given: Any, *keys: str) -> list[str]:
+        """Texts of a list, of an object the one under the first key that it has; the first key is what each is."""
+        items = items_of(given)
+        if items is None:
+            raise self._bad_cell(described(given))
+        found = [under(item, *keys) if isinstance(item, dict) else item for item in items]
+        for text in found:
+            if not isinstance(text, str):
+                raise self._bad_cell(described(text))
+            if not text.strip():
+                raise BadCell(f"an empty {keys[0]}")
+        return found
+
+    def _part_text(self, item: Any) -> str:
+        """Return the text of a part, "speaker: content" if it names its speaker."""
+        if isinstance(item, str):
+            return item
+        if isinstance(item, dict) and isinstance(item.get("content"), str):
+            speaker = item.get("speaker")
+            return f"{speaker}: {item['content']}" if isinstance(speaker, str) and speaker else str(item["content"])
+        raise self._bad_cell(f"{described(item)} among its items")
+
 
 @dataclass(frozen=True)
 class Parts(Alternatives):
     """The parts of a document: a list of texts, or of {"speaker": ..., "content": ...}, then "speaker: content"."""
 
     kind = "a list of texts"
-
-    @property
-    def feature(self) -> Any:
-        from datasets import List, Value
-
-        return List(Value("large_string"))
+    dtype: ClassVar[Any] = ["large_string"]
 
     def parse(self, cell: Any, folder: Path) -> list[str] | None:
         given = first(cell)
@@ -56,8 +73,8 @@ class Parts(Alternatives):
             return None
         items = items_of(given)
         if items is None:
-            raise bad_cell(self, described(given))
-        parts = [part_text(self, item) for item in items]
+            raise self._bad_cell(described(given))
+        parts = [self._part_text(item) for item in items]
         empty = next((number for number, part in enumerate(parts) if not part.strip()), None)
         if empty is not None:
             raise BadCell("an empty part", f"number {empty} of {len(parts)}, counted from 0")
@@ -71,31 +88,16 @@ class Questions(Alternatives):
     """The questions about a document: one text, or a list of texts or of objects with a "question"."""
 
     kind = "a question"
+    dtype: ClassVar[Any] = ["large_string"]
     #: Several questions are about one document.
     identifies = False
-
-    @property
-    def feature(self) -> Any:
-        from datasets import List, Value
-
-        return List(Value("large_string"))
 
     def parse(self, cell: Any, folder: Path) -> list[str] | None:
         given = first(cell)
         if given is None:
             return None
-        if isinstance(given, str) and list_in(given) is None:
-            given = [given]
-        items = items_of(given)
-        if items is None:
-            raise bad_cell(self, described(given))
-        found = [under(item, "question", "query") if isinstance(item, dict) else item for item in items]
-        for question in found:
-            if not isinstance(question, str):
-                raise bad_cell(self, described(question))
-            if not question.strip():
-                raise BadCell("an empty question")
-        return found
+        alone = isinstance(given, str) and list_in(given) is None
+        return self._texts([given] if alone else given, "question", "query")
 
     def is_missing(self, value: Any) -> bool:
         return not value
@@ -111,22 +113,7 @@ class Document(Alternatives, Text):
             return given or ""
         if not isinstance(given, list):
             raise WrongColumn
-        return "\n".join(" ".join(part_text(self, item).split()) for item in given)
-
-
-def part_text(column: Column, item: Any) -> str:
-    """Return the text of a part, "speaker: content" if it names its speaker."""
-    if isinstance(item, str):
-        return item
-    if isinstance(item, dict) and isinstance(item.get("content"), str):
-        speaker = item.get("speaker")
-        return f"{speaker}: {item['content']}" if isinstance(speaker, str) and speaker else str(item["content"])
-    raise bad_cell(column, f"{described(item)} among its items")
-
-
-def bad_cell(column: Column, details: str) -> BadCell:
-    """Return the problem of a cell that is not of a column's kind."""
-    return BadCell(f"no {column.name}", f"expected {column.kind}, got {details}")
+        return "\n".join(" ".join(self._part_text(item).split()) for item in given)
 
 
 def first(cells: Sequence[Any]) -> Any:

@@ -3,10 +3,10 @@
 import hashlib
 import io
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from longspan.data.columns.media import Media
 from longspan.data.columns.values import WrongColumn, described
@@ -23,17 +23,9 @@ class Picture(Media):
     """
 
     kind = "an image: a path, an array, or an object with either"
+    dtype: ClassVar[Any] = {"path": "string", "bytes": "large_binary"}
     suffixes = frozenset((".png", ".jpg", ".jpeg", ".jpe", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm"))
     files = "images"
-
-    @property
-    def feature(self) -> Any:
-        from datasets import Value
-
-        return {"path": Value("string"), "bytes": Value("large_binary")}
-
-    def absent(self, name: str, present: Collection[str]) -> list[str]:
-        return [name] if self.required and name not in present else []
 
     def given(self, cell: Any) -> Any:
         module = sys.modules.get("PIL.Image")

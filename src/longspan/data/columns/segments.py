@@ -51,15 +51,10 @@ class Segments(Column):
     end: str = field(default="end", kw_only=True)
     label: str = field(default="label", kw_only=True)
     kind = 'a list of segments such as {"start": 0.5, "end": 1.2, "label": "..."}'
+    dtype: ClassVar[Any] = {"start": ["float64"], "end": ["float64"], "label": ["string"]}
     #: The list is its own source, and the columns of a row per segment the others.
     alternative: ClassVar[bool] = True
     merges: ClassVar[bool] = True
-
-    @property
-    def feature(self) -> Any:
-        from datasets import List, Value
-
-        return {"start": List(Value("float64")), "end": List(Value("float64")), "label": List(Value("string"))}
 
     def sources(self, name: str) -> Sequence[str]:
         return name, self.start, self.end, self.label

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from longspan.data.columns.kinds import Column
 from longspan.data.columns.literals import literal
@@ -28,12 +28,7 @@ class Spans(Column):
     of: str = field(default="text", kw_only=True)
     none: str = field(default="", kw_only=True)
     kind = 'answers such as {"text": ["..."], "answer_start": [0]}'
-
-    @property
-    def feature(self) -> Any:
-        from datasets import List, Value
-
-        return {"text": List(Value("large_string")), "start": List(Value("int64"))}
+    dtype: ClassVar[Any] = {"text": ["large_string"], "start": ["int64"]}
 
     def parse(self, cell: Any, folder: Any) -> dict[str, list[Any]]:
         if isinstance(cell, str):
@@ -93,12 +88,7 @@ class Truth(Column):
     """Whether something is so: true or false, 1 or 0."""
 
     kind = "true or false"
-
-    @property
-    def feature(self) -> Any:
-        from datasets import Value
-
-        return Value("bool")
+    dtype = "bool"
 
     def parse(self, cell: Any, folder: Any) -> bool | None:
         if cell != cell:
@@ -115,13 +105,8 @@ class Identifier(Column):
     """Identifier of a row: text, or a number, which becomes text."""
 
     kind = "a name or a number"
+    dtype = "string"
     identifies = False
-
-    @property
-    def feature(self) -> Any:
-        from datasets import Value
-
-        return Value("string")
 
     def parse(self, cell: Any, folder: Any) -> str | None:
         return label_text(cell)

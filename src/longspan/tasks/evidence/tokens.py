@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -139,12 +139,7 @@ class Evidence(Alternatives):
 
     target: bool = field(default=True, kw_only=True)
     kind = "a list of the numbers of parts"
-
-    @property
-    def feature(self) -> Any:
-        from datasets import List, Value
-
-        return List(List(Value("int32")))
+    dtype: ClassVar[Any] = [["int32"]]
 
     def parse(self, cell: Any, folder: Path) -> list[list[int]] | None:
         own, *several = cell

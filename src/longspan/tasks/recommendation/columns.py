@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from longspan.data.columns.kinds import Column, Text
 from longspan.data.columns.literals import NO_LIST, list_in, looks_literal
@@ -21,10 +21,7 @@ class Name(Column):
     """An identifier or a category: text, or a number, which becomes text."""
 
     kind = "one name"
-
-    @property
-    def feature(self) -> Any:
-        return _values()("string")
+    dtype = "string"
 
     def parse(self, cell: Any, folder: Path) -> str | None:
         return label_text(cell)
@@ -35,10 +32,7 @@ class Names(Column):
     """Identifiers: a list; or text that is a JSON list, or identifiers separated by white space."""
 
     kind = "a list of identifiers"
-
-    @property
-    def feature(self) -> Any:
-        return _lists("string")
+    dtype: ClassVar[Any] = ["string"]
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
         if isinstance(cell, str):
@@ -57,10 +51,7 @@ class Time(Column):
 
     required: bool = field(default=False, kw_only=True)
     kind = 'a number or a time such as "2019-11-11 09:05:58"'
-
-    @property
-    def feature(self) -> Any:
-        return _values()("float64")
+    dtype = "float64"
 
     def parse(self, cell: Any, folder: Path) -> float | None:
         if isinstance(cell, datetime):
@@ -106,10 +97,7 @@ class Clicked(Column):
 
     target: bool = field(default=True, kw_only=True)
     kind = "0 or 1, or true or false"
-
-    @property
-    def feature(self) -> Any:
-        return _values()("int8")
+    dtype = "int8"
 
     def parse(self, cell: Any, folder: Path) -> int | None:
         if isinstance(cell, list | dict):
@@ -129,10 +117,7 @@ class Entities(Column):
 
     required: bool = field(default=False, kw_only=True)
     kind = "a list of entities"
-
-    @property
-    def feature(self) -> Any:
-        return _lists("string")
+    dtype: ClassVar[Any] = ["string"]
 
     def parse(self, cell: Any, folder: Path) -> list[str]:
         if isinstance(cell, str):
@@ -197,16 +182,3 @@ def _contents() -> list[Column]:
         Name("subcategory", "subcategory_column", required=False),
         Entities("entities", "entities_column"),
     ]
-
-
-def _values() -> Any:
-    # Imported late, as `datasets` takes a second to import and declaring columns should cost nothing.
-    from datasets import Value
-
-    return Value
-
-
-def _lists(kind: str) -> Any:
-    from datasets import List, Value
-
-    return List(Value(kind))

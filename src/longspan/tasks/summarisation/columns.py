@@ -8,7 +8,7 @@ https://aclanthology.org/2021.naacl-main.472) have the same under names of their
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from datasets import Dataset
 
@@ -21,12 +21,9 @@ from longspan.data.columns.parts import (
     Alternatives,
     Document,
     Questions,
-    bad_cell,
     first,
     items_of,
-    under,
 )
-from longspan.data.columns.values import BadCell, described
 from longspan.tasks.summarisation.options import SummaryData
 
 
@@ -61,28 +58,14 @@ class Summaries(Alternatives):
 
     target: bool = field(default=True, kw_only=True)
     kind = "a summary"
-
-    @property
-    def feature(self) -> Any:
-        from datasets import List, Value
-
-        return List(Value("large_string"))
+    dtype: ClassVar[Any] = ["large_string"]
 
     def parse(self, cell: Any, folder: Path) -> list[str] | None:
         own, listed, *queries = cell
         given = own if own is not None else first([listed, _joined(queries)])
         if given is None:
             return None
-        items = [given] if own is not None else items_of(given)
-        if items is None:
-            raise bad_cell(self, described(given))
-        found = [under(item, "summary", "answer") if isinstance(item, dict) else item for item in items]
-        for summary in found:
-            if not isinstance(summary, str):
-                raise bad_cell(self, described(summary))
-            if not summary.strip():
-                raise BadCell("an empty summary")
-        return found
+        return self._texts([given] if own is not None else given, "summary", "answer")
 
     def is_missing(self, value: Any) -> bool:
         return not value

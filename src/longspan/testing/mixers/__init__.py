@@ -150,12 +150,12 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         ]
         if subject.naive is not None:
             plain.append(contexts.cross_attention_agrees_with_the_naive_form)
-        if subject.causal and able.streaming:
+        if subject.streams:
             plain += [contexts.a_state_with_a_context_is_a_state, contexts.reset_rows_keep_their_context]
             precise += [contexts.a_context_is_read_once, contexts.the_future_of_x_is_not_seen_with_a_context]
     if subject.causal:
         precise.append(rows.outputs_and_gradients_ignore_the_future)
-    if subject.causal and able.streaming:
+    if subject.streams:
         plain += [
             streams.steps_of_no_positions_change_nothing,
             streams.a_step_does_not_change_the_given_state,
@@ -174,7 +174,7 @@ def _cases(subject: Subject) -> Iterator[tuple[Check, tuple[Any, ...]]]:
         yield from ((check, (dtype,)) for check in precise)
         yield from ((rows.low_precision_stays_near_float64, (dtype, t)) for t in (300, 2500))
         yield from ((rows.one_real_token_among_padding_is_alone, (dtype, place)) for place in (0, 211, 299))
-        if subject.causal and able.streaming:
+        if subject.streams:
             yield from ((streams.reset_rows_start_over, (dtype, holes)) for holes in (False, True))
         if dtype != torch.float16 and subject.build().linear:
             yield rows.many_positions_are_as_accurate_as_few, (dtype,)

@@ -9,17 +9,27 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
-from longspan.mixers.base import ContextState, Mixer
+from longspan.mixers.base import ContextState
 from longspan.testing.counting import count_operations
 from longspan.testing.mixers.claims import FACTOR
-from longspan.testing.mixers.subject import Subject, close, gradient, need, random_cuts, refused, without_shape_checks
+from longspan.testing.mixers.subject import (
+    Subject,
+    close,
+    gradient,
+    in_steps,
+    need,
+    padded,
+    random_cuts,
+    refused,
+    without_shape_checks,
+)
 
 
 def contexts_are_refused_where_unsupported(subject: Subject) -> None:
     """A context is refused by mixers without cross attention, with packed documents, and where it does not fit x."""
     mixer, x = subject.build(), subject.inputs(2, 4)
     starts = [lambda: mixer(x, context=x)]
-    if subject.causal and subject.kind.capabilities.streaming:
+    if subject.streams:
         starts.append(lambda: mixer.init_state(2, context=x))
         refused(UserError, "context", lambda: mixer.init_state(2, context_mask=subject.full(2, 4)))
     if not mixer.takes_context:
@@ -93,29 +103,26 @@ def gradients_reach_the_context(subject: Subject) -> None:
     torch.autograd.gradcheck(whole, (x, context), atol=1e-6)
     if subject.causal:
         expected = torch.autograd.grad((whole(x, context) ** 2).sum(), (x, context))
-        y = _in_steps(mixer, x, mask, [1, 2, 1], mixer.init_state(2, context=context, context_mask=context_mask))
+        y = in_steps(mixer, x, [1, 2, 1], mixer.init_state(2, context=context, context_mask=context_mask), mask)
         torch.testing.assert_close(torch.autograd.grad((y**2).sum(), (x, context)), expected)
 
 
 def what_the_padding_of_a_context_holds_is_never_seen(subject: Subject, dtype: torch.dtype) -> None:
     """Padding of a context changes nothing, whatever it holds; rows whose context is empty give zeros."""
     mixer, x, context = subject.build(dtype), subject.inputs(2, 9, dtype), subject.inputs(2, 30, dtype)
-    real = torch.zeros(2, 38, dtype=torch.bool, device=subject.device)
-    real[:, 5:35] = True
     for what in (1e3, float("nan")):
-        padded = torch.full((2, 38, subject.dim), what, dtype=dtype, device=subject.device)
-        padded[:, 5:35] = context
-        close(mixer(x, context=padded, context_mask=real), mixer(x, context=context))
+        beside, real = padded(context, 5, 3, what)
+        close(mixer(x, context=beside, context_mask=real), mixer(x, context=context))
         some = real.clone()
         some[0] = False
-        given, padded = x.clone().requires_grad_(), padded.requires_grad_()
-        y = mixer(given, context=padded, context_mask=some)
+        given, beside = x.clone().requires_grad_(), beside.requires_grad_()
+        y = mixer(given, context=beside, context_mask=some)
         need((y[0] == 0).all(), "a row with an empty context gives something other than zeros")
         y.sum().backward()
-        for found in (given.grad, padded.grad):
+        for found in (given.grad, beside.grad):
             need(found is not None and bool(found.isfinite().all()), "gradients are not finite")
-        assert padded.grad is not None
-        need((padded.grad[~some] == 0).all(), "padding of the context has a gradient")
+        assert beside.grad is not None
+        need((beside.grad[~some] == 0).all(), "padding of the context has a gradient")
     y = mixer(x, context=context[:, :0])
     need(y.shape == x.shape and bool((y == 0).all()), "a context of no positions gives something other than zeros")
 
@@ -125,11 +132,8 @@ def padding_beside_a_context_changes_nothing(subject: Subject, dtype: torch.dtyp
     mixer = subject.build(dtype)
     for left, n, right in ((0, 5, 3), (4, 1, 0), (7, 33, 12)):
         x, context = subject.inputs(2, n, dtype), subject.inputs(2, 1 + right, dtype)
-        padded = torch.full((2, left + n + right, subject.dim), float("nan"), dtype=dtype, device=subject.device)
-        padded[:, left : left + n] = x
-        mask = torch.zeros(padded.shape[:2], dtype=torch.bool, device=subject.device)
-        mask[:, left : left + n] = True
-        y = mixer(padded, mask, context=context)
+        beside, mask = padded(x, left, right, float("nan"))
+        y = mixer(beside, mask, context=context)
         close(y[:, left : left + n], mixer(x, context=context))
         need((y[~mask] == 0).all(), "outputs at padding are not zero")
         close(mixer(x[1:], context=context[1:]), mixer(x, context=context)[1:])
@@ -189,7 +193,7 @@ def a_context_is_read_once(subject: Subject, dtype: torch.dtype) -> None:
         expected = mixer(x, mask, context=context, context_mask=real)
         for sizes in (random_cuts(n, seed), [1] * min(n, 20)):
             state = mixer.init_state(b, context=context, context_mask=real)
-            close(_in_steps(mixer, x, mask, sizes, state), expected[:, : sum(sizes)])
+            close(in_steps(mixer, x, sizes, state, mask), expected[:, : sum(sizes)])
 
 
 def the_future_of_x_is_not_seen_with_a_context(subject: Subject, dtype: torch.dtype) -> None:
@@ -262,18 +266,10 @@ def programs_read_a_context(subject: Subject) -> None:
             parameter.zero_()
         for program in (copied, offloaded):
             close(program(x, context=context, context_mask=real), whole)
-            if subject.causal and subject.kind.capabilities.streaming:
+            if subject.streams:
                 state = program.init_state(2, context=context, context_mask=real)
                 _, state = program.step(x[:, :8], state)
                 close(program.step(x[:, 8:], state)[0], whole[:, 8:])
                 if program is copied:
                     step = torch.compile(program.step, backend="aot_eager", fullgraph=True)
                     close(step(x[:, 8:], state)[0], whole[:, 8:])
-
-
-def _in_steps(mixer: Mixer, x: Tensor, mask: Tensor, sizes: list[int], state: ContextState) -> Tensor:
-    parts, end = [], sum(sizes)
-    for part, real in zip(x[:, :end].split(sizes, 1), mask[:, :end].split(sizes, 1), strict=True):
-        y, state = mixer.step(part, state, real)
-        parts.append(y)
-    return torch.cat(parts, 1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from longspan.mixers.base import Mixer
-from longspan.testing.mixers.subject import Subject, close, need, without_shape_checks
+from longspan.testing.mixers.subject import Subject, close, in_steps, need, without_shape_checks
 
 
 def compiles_without_graph_breaks(subject: Subject) -> None:
@@ -20,7 +20,7 @@ def compiles_without_graph_breaks(subject: Subject) -> None:
     with without_shape_checks():
         compiled = torch.compile(mixer, backend="aot_eager", fullgraph=True)
         close(compiled(x, mask), mixer(x, mask))
-        if not subject.causal or not subject.kind.capabilities.streaming:
+        if not subject.streams:
             return
         with torch.no_grad():
             _, state = mixer.step(x[:, :18], mixer.init_state(2))
@@ -110,12 +110,8 @@ def adapters_learn_and_merge(subject: Subject) -> None:
         need(not silent, f"no gradient reaches {', '.join(silent)}")
         separate.append(y.detach())
     need(not torch.allclose(separate[0], plain(wide)), "the adapters change nothing")
-    if subject.causal and subject.kind.capabilities.streaming:
-        state, parts = mixer.init_state(2), []
-        for part in wide.split([1, 7, 3 * subject.dim - 8], 1):
-            y, state = mixer.step(part, state)
-            parts.append(y)
-        close(torch.cat(parts, 1), separate[0])
+    if subject.streams:
+        close(in_steps(mixer, wide, [1, 7, 3 * subject.dim - 8], mixer.init_state(2)), separate[0])
     for module in mixer.modules():
         if isinstance(module, LoraLayer):
             module.merge()
@@ -125,18 +121,15 @@ def adapters_learn_and_merge(subject: Subject) -> None:
 
 def quantised_layers_work(subject: Subject) -> None:
     """Dynamic quantisation of each nn.Linear leaves a mixer that runs, with results close to the original's."""
-    mixer, x, mask = (
-        subject.build(),
-        subject.inputs(2, 3 * subject.dim),
-        subject.full(2, 3 * subject.dim),
-    )
+    mixer, t = subject.build(), 3 * subject.dim
+    x, mask = subject.inputs(2, t), subject.full(2, t)
     mask[0, :5] = False
     with warnings.catch_warnings(), torch.no_grad():
         # Deprecated, as PyTorch is moving it to another package, but still widely used.
         warnings.simplefilter("ignore")
         quantised = torch.ao.quantization.quantize_dynamic(mixer, {nn.Linear}, dtype=torch.qint8)
         y, expected = quantised(x, mask), mixer(x, mask)
-        if subject.causal and subject.kind.capabilities.streaming:
+        if subject.streams:
             quantised.step(x, quantised.init_state(2), mask)
     # Inputs of a layer are rounded to 256 steps of their largest number: little is left of those that shrink as 1/t.
     need((y - expected).abs().mean() < 0.25 * expected.abs().mean(), "results are far from the original's")
@@ -146,21 +139,14 @@ def offloaded_weights_arrive(subject: Subject) -> None:
     """Weights that accelerate keeps elsewhere and fetches for each call are there when they are used."""
     from accelerate import cpu_offload
 
-    mixer, x, mask = (
-        subject.build(),
-        subject.inputs(2, 3 * subject.dim),
-        subject.full(2, 3 * subject.dim),
-    )
+    mixer, t = subject.build(), 3 * subject.dim
+    x, mask = subject.inputs(2, t), subject.full(2, t)
     mask[0, :5] = False
     offloaded: Any = cpu_offload(copy.deepcopy(mixer), execution_device=subject.device, offload_buffers=True)
     with torch.no_grad():
         close(offloaded(x, mask), mixer(x, mask))
-        if subject.causal and subject.kind.capabilities.streaming:
-            state, parts = offloaded.init_state(2), []
-            for part in x.split([1, 2, 3 * subject.dim - 3], 1):
-                y, state = offloaded.step(part, state)
-                parts.append(y)
-            close(torch.cat(parts, 1), mixer(x))
+        if subject.streams:
+            close(in_steps(offloaded, x, [1, 2, t - 3], offloaded.init_state(2)), mixer(x))
 
 
 def adapters_apply(subject: Subject) -> bool:

@@ -13,6 +13,7 @@ from longspan.testing.mixers.subject import (
     close,
     gradient,
     need,
+    padded,
     random_cuts,
     refused,
     small_blocks,
@@ -88,11 +89,8 @@ def padding_on_either_side_changes_nothing(subject: Subject, dtype: torch.dtype)
     mixer = subject.build(dtype)
     for left, t, right in ((0, 5, 3), (4, 1, 0), (7, 33, 12), (40, 20, 1)):
         x = subject.inputs(2, t, dtype)
-        padded = torch.full((2, left + t + right, subject.dim), 1e3, dtype=dtype, device=subject.device)
-        padded[:, left : left + t] = x
-        mask = torch.zeros(padded.shape[:2], dtype=torch.bool, device=subject.device)
-        mask[:, left : left + t] = True
-        y = mixer(padded, mask)
+        beside, mask = padded(x, left, right, 1e3)
+        y = mixer(beside, mask)
         close(y[:, left : left + t], mixer(x))
         need((y[~mask] == 0).all(), "outputs at padding are not zero")
 

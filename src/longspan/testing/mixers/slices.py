@@ -84,10 +84,9 @@ def agree(subject: Subject, mask: Tensor | None, cuts: Sequence[int], length: in
     b, t = (2, length) if mask is None else mask.shape
     sizes = [after - before for before, after in zip([0, *cuts], [*cuts, t], strict=True)]
     x = subject.inputs(b, t, torch.float64).requires_grad_()
-    streams = subject.causal and subject.kind.capabilities.streaming and mixer.halo is None
     shares = torch.linspace(-1, 2, t * subject.dim, dtype=torch.float64, device=x.device).view(t, -1)
     parts, real = x.split(sizes, 1), [None] * len(sizes) if mask is None else mask.split(sizes, 1)
-    with_states = streams and not t % 2
+    with_states = subject.streams and mixer.halo is None and not t % 2
 
     def read(number: int) -> Any:
         if with_states:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from longspan.errors import UserError
-from longspan.testing.mixers.subject import NARROW, Subject, close, need, random_cuts, refused
+from longspan.testing.mixers.subject import NARROW, Subject, close, in_steps, need, random_cuts, refused
 
 
 def streaming_in_any_cuts_is_the_whole(subject: Subject, dtype: torch.dtype) -> None:
@@ -19,13 +19,8 @@ def streaming_in_any_cuts_is_the_whole(subject: Subject, dtype: torch.dtype) -> 
         b, t = mask.shape
         x = subject.inputs(b, t, dtype).masked_fill(~mask.unsqueeze(-1), float("nan"))
         for sizes in (random_cuts(t, seed), [1] * min(t, 20)):
-            state, parts, end = mixer.init_state(b), [], sum(sizes)
-            cuts = zip(x[:, :end].split(sizes, 1), mask[:, :end].split(sizes, 1), strict=True)
-            for number, (part, real) in enumerate(cuts):
-                # Where nothing is masked, with and without a mask.
-                y, state = mixer.step(part, state, None if real.all() and number % 2 else real)
-                parts.append(y)
-            close(torch.cat(parts, 1), mixer(x[:, :end], mask[:, :end]))
+            end = sum(sizes)
+            close(in_steps(mixer, x, sizes, mixer.init_state(b), mask), mixer(x[:, :end], mask[:, :end]))
 
 
 def steps_of_no_positions_change_nothing(subject: Subject) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jaxtyping
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from longspan.mixers.base import Mixer
 from longspan.ops import blocks
@@ -64,6 +64,11 @@ class Subject:
         """Whether it attends to another sequence, as built."""
         return self.build().takes_context
 
+    @property
+    def streams(self) -> bool:
+        """Whether it has states."""
+        return self.causal and self.kind.capabilities.streaming
+
     def expected(self, mixer: Mixer, *inputs: Tensor | None) -> Tensor:
         """Result of the formula for the mixer."""
         assert self.naive is not None
@@ -109,6 +114,25 @@ def random_cuts(t: int, seed: int) -> list[int]:
     while sum(sizes) < t:
         sizes.append(int(torch.randint(1, t - sum(sizes) + 1, (), generator=draw)))
     return sizes
+
+
+def in_steps(mixer: Mixer, x: Tensor, sizes: list[int], state: Any, mask: Tensor | None = None) -> Tensor:
+    """Return the outputs for parts of these sizes, each read with the state after the one before."""
+    parts, end = [], sum(sizes)
+    mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device) if mask is None else mask
+    cuts = zip(x[:, :end].split(sizes, 1), mask[:, :end].split(sizes, 1), strict=True)
+    for number, (part, real) in enumerate(cuts):
+        # Where nothing is masked, with and without a mask.
+        y, state = mixer.step(part, state, None if real.all() and number % 2 else real)
+        parts.append(y)
+    return torch.cat(parts, 1)
+
+
+def padded(x: Tensor, left: int, right: int, what: float) -> tuple[Tensor, Tensor]:
+    """Return x with positions on either side that hold `what`, and the mask of its own positions."""
+    mask = torch.zeros(len(x), left + x.shape[1] + right, dtype=torch.bool, device=x.device)
+    mask[:, left : left + x.shape[1]] = True
+    return nn.functional.pad(x, (0, 0, left, right), value=what), mask
 
 
 def close(actual: Tensor, expected: Tensor, dtype: torch.dtype | None = None) -> None:

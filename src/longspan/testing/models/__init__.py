@@ -13,26 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from longspan.errors import check_choice
 from longspan.results.check import Checked, ModelReport, Outcome
-from longspan.testing.models import caches
-from longspan.testing.models.checks import (
-    DOCUMENTED,
-    bfloat16,
-    compilation,
-    earlier_inputs,
-    float16,
-    future_in_gradients,
-    future_in_outputs,
-    gradient_checkpointing,
-    limit_of_packing,
-    limit_on_the_left,
-    logits_to_keep,
-    other_rows,
-    packing,
-    padding_on_the_left,
-    padding_on_the_right,
-    saving,
-    training_mode,
-)
+from longspan.testing.models import caches, checks
 from longspan.testing.models.subject import TOLERANCE, NotApplicable, Subject, deviation
 from longspan.testing.models.targets import resolve
 
@@ -71,32 +52,32 @@ CHECKS: dict[str, Check] = {
     check.__name__.replace("_", "-"): check
     for check in (
         influence,
-        padding_on_the_right,
-        padding_on_the_left,
-        other_rows,
-        earlier_inputs,
-        future_in_outputs,
-        future_in_gradients,
+        checks.padding_on_the_right,
+        checks.padding_on_the_left,
+        checks.other_rows,
+        checks.earlier_inputs,
+        checks.future_in_outputs,
+        checks.future_in_gradients,
         caches.cached_steps,
         caches.cached_chunks,
         caches.cached_padding,
         caches.generation,
         caches.beams,
-        packing,
-        float16,
-        bfloat16,
+        checks.packing,
+        checks.float16,
+        checks.bfloat16,
         attention_implementations,
-        training_mode,
-        gradient_checkpointing,
-        saving,
-        logits_to_keep,
-        compilation,
+        checks.training_mode,
+        checks.gradient_checkpointing,
+        checks.saving,
+        checks.logits_to_keep,
+        checks.compilation,
     )
 }
 #: What says why nothing claims that a check passes, for checks that few models claim to pass.
 LIMITS: dict[str, Callable[[Subject], str]] = {
-    "packing": limit_of_packing,
-    "padding-on-the-left": limit_on_the_left,
+    "packing": checks.limit_of_packing,
+    "padding-on-the-left": checks.limit_on_the_left,
 }
 #: Checks that run only where they are asked for: they take minutes for some models.
 SLOW = ("compilation",)
@@ -129,17 +110,17 @@ def check_model(
     told, subject = resolve(model)
     subjects = [dataclasses.replace(subject, attention=attention) for attention in attentions(subject)]
     chosen = [name for name in CHECKS if (name in only if only else name not in SLOW or compiled)]
-    checks = []
+    found = []
     for name in chosen:
         if progress is not None:
             progress(name)
-        checks.append(_checked(name, subjects))
+        found.append(_checked(name, subjects))
     return ModelReport(
         told,
         subject.kind.__name__,
         subject.task,
         [one.attention for one in subjects if one.attention is not None],
-        checks,
+        found,
         sum(weight.numel() for weight in subjects[0].model.parameters()),
         time.perf_counter() - began,
         {package: metadata.version(package) for package in ("torch", "transformers")},
@@ -188,7 +169,7 @@ def _checked(name: str, subjects: Sequence[Subject]) -> Checked:
             reasons.append(str(reason))
         except Exception as error:
             kind: Outcome = "refused" if _refusal(error) else "failed"
-            limit = DOCUMENTED.get(one.config.model_type, {}).get(name)
+            limit = checks.DOCUMENTED.get(one.config.model_type, {}).get(name)
             first = " ".join(str(error).split())[:300]
             told = first if isinstance(error, AssertionError) else f"{type(error).__name__}: {first}"
             if limit:
@@ -201,7 +182,7 @@ def _checked(name: str, subjects: Sequence[Subject]) -> Checked:
     size, where = max(found)
     if size < float("inf") and (tolerance is None or size <= tolerance):
         return Checked(name, "passed", promise, size, tolerance, where)
-    limit = DOCUMENTED.get(subjects[0].config.model_type, {}).get(name, "")
+    limit = checks.DOCUMENTED.get(subjects[0].config.model_type, {}).get(name, "")
     if not limit and name in LIMITS:
         limit = LIMITS[name](subjects[0])
     return Checked(name, "not claimed" if limit else "failed", promise, size, tolerance, where, limit)

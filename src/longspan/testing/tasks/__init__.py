@@ -6,50 +6,27 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from longspan.tasks.base.task import Task
-from longspan.testing.tasks.promises import (
-    answers_over_http,
-    bad_rows_keep_their_place,
-    counts_copies,
-    declares_itself,
-    ends_at_its_deadline,
-    evaluates_as_in_training,
-    explains_or_says_why_not,
-    formats_take_every_prediction,
-    is_reported_on,
-    lists_mistakes_or_says_why_not,
-    one_training_run_at_a_time,
-    other_rows_change_nothing,
-    outputs_replace_links,
-    plans_the_run_without_training,
-    predicts_each_row_in_order,
-    recipe_survives_its_file,
-    refuses_unknown_options,
-    resumes_to_the_same_weights,
-    says_what_it_leaves_out,
-    trains,
-    what_comes_meanwhile_is_kept,
-    wrong_readings_are_said,
-)
+from longspan.testing.tasks import promises
 from longspan.testing.tasks.subject import Subject
 
 #: What each check is about, in the order in which they run: the rows of the table in docs/promises.md.
 PROMISES: dict[str, tuple[Callable[[Subject], None], ...]] = {
-    "declarations": (declares_itself, refuses_unknown_options, recipe_survives_its_file),
-    "scores": (trains, evaluates_as_in_training),
-    "resume": (resumes_to_the_same_weights,),
-    "time budget": (ends_at_its_deadline,),
-    "plans": (plans_the_run_without_training,),
-    "links": (outputs_replace_links,),
-    "locks": (one_training_run_at_a_time, what_comes_meanwhile_is_kept),
-    "predictions": (predicts_each_row_in_order, other_rows_change_nothing),
-    "duplicates": (counts_copies,),
-    "wrong readings": (wrong_readings_are_said,),
-    "reported truncation": (says_what_it_leaves_out,),
-    "error rows": (bad_rows_keep_their_place,),
-    "formats that read back": (formats_take_every_prediction,),
-    "serving": (answers_over_http,),
-    "mistakes": (lists_mistakes_or_says_why_not, is_reported_on),
-    "explanations": (explains_or_says_why_not,),
+    "declarations": (promises.declares_itself, promises.refuses_unknown_options, promises.recipe_survives_its_file),
+    "scores": (promises.trains, promises.evaluates_as_in_training),
+    "resume": (promises.resumes_to_the_same_weights,),
+    "time budget": (promises.ends_at_its_deadline,),
+    "plans": (promises.plans_the_run_without_training,),
+    "links": (promises.outputs_replace_links,),
+    "locks": (promises.one_training_run_at_a_time, promises.what_comes_meanwhile_is_kept),
+    "predictions": (promises.predicts_each_row_in_order, promises.other_rows_change_nothing),
+    "duplicates": (promises.counts_copies,),
+    "wrong readings": (promises.wrong_readings_are_said,),
+    "reported truncation": (promises.says_what_it_leaves_out,),
+    "error rows": (promises.bad_rows_keep_their_place,),
+    "formats that read back": (promises.formats_take_every_prediction,),
+    "serving": (promises.answers_over_http,),
+    "mistakes": (promises.lists_mistakes_or_says_why_not, promises.is_reported_on),
+    "explanations": (promises.explains_or_says_why_not,),
 }
 
 

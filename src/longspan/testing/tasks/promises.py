@@ -44,7 +44,7 @@ from longspan.verbs.train import train
 
 def trains(subject: Subject) -> None:
     """Training scores the validation split, writes what it returns, and a model card."""
-    result = subject.trained()
+    result = subject.trained
     kind = subject.task().scores
     need("validation" in result.scores, "training must score the validation split")
     for split, scores in result.scores.items():
@@ -65,7 +65,7 @@ def trains(subject: Subject) -> None:
 def resumes_to_the_same_weights(subject: Subject) -> None:
     """A run that was killed and resumed ends with the weights of an uninterrupted one, and says the same of its parts,
     also where it was killed after its last step."""
-    whole = subject.trained()
+    whole = subject.trained
     stopped = subject.folder / "stopped"
     shutil.copytree(whole.folder, stopped)
     # As if killed after the first epoch.
@@ -88,7 +88,7 @@ def resumes_to_the_same_weights(subject: Subject) -> None:
 
 def evaluates_as_in_training(subject: Subject) -> None:
     """`evaluate` gives the scores of training, those of a model's parts among them if it has any."""
-    result = subject.trained()
+    result = subject.trained
     evaluation = evaluate(subject.run(), split="validation")
     for name, value in result.scores["validation"].numbers().items():
         again = evaluation.scores.numbers()[name]
@@ -236,7 +236,7 @@ def explains_or_says_why_not(subject: Subject) -> None:
 def outputs_replace_links(subject: Subject) -> None:
     """A link in a run folder, in place of a file to be written, is replaced, and what it leads to is kept."""
     run, notes = subject.folder / "linked", subject.folder / "notes"
-    shutil.copytree(subject.trained().folder, run)
+    shutil.copytree(subject.trained.folder, run)
     if not (run / "evaluation").exists():
         evaluate(run, split="validation", allow_imports=subject.consent)
     written = [path for path in (run / "evaluation").rglob("*") if path.is_file()]
@@ -260,7 +260,7 @@ def outputs_replace_links(subject: Subject) -> None:
 def one_training_run_at_a_time(subject: Subject) -> None:
     """While one training run is at work in a folder, others are refused and change nothing."""
     run = subject.folder / "held"
-    shutil.copytree(subject.trained().folder, run)
+    shutil.copytree(subject.trained.folder, run)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
     with locks.lock_folder(run, "one training run"):
         ways: list[dict[str, Any]] = [{"resume": True}, {"overwrite": True}, {"finish": True}]
@@ -347,7 +347,7 @@ def plans_the_run_without_training(subject: Subject) -> None:
     need(json.loads(json.dumps(found.to_dict())) == found.to_dict(), "a plan must survive JSON")
     # The recipe's own mixers come first, and its own length last.
     steps = found.of(found.runs[0].mixer).steps
-    taken = subject.trained().planned_steps
+    taken = subject.trained.planned_steps
     need(steps == taken, f"{taken} steps were trained, but {steps} planned")
 
 

@@ -43,17 +43,14 @@ class Subject:
         """Return its recipe for these data, with more overrides."""
         return recipes.load(str(self.file), [*self.overrides, *more], allow_imports=self.consent)
 
-    def trained(self) -> TrainingResult:
-        """Return the result of the run that all checks share, and which none may change."""
-        return self._trained
-
     @functools.cached_property
-    def _trained(self) -> TrainingResult:
+    def trained(self) -> TrainingResult:
+        """The result of the run that all checks share, and which none may change."""
         return train(self.recipe(), run=self.folder / "run", progress=False, allow_imports=self.consent)
 
     def run(self) -> Run:
         """Return that run, loaded again."""
-        return load_run(self.trained().folder, allow_imports=self.consent)
+        return load_run(self.trained.folder, allow_imports=self.consent)
 
     def rows(self) -> list[Row]:
         """Return some rows as predictions read them."""

@@ -1,6 +1,6 @@
 """Base class of embeddings: the one interface that `LongspanModel` and the tools rely on."""
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -32,7 +32,6 @@ class Embeddings(nn.Module, ABC):
         """Whether rows may be slices of longer ones (`longspan.ops.slices`)."""
         return False
 
-    @abstractmethod
     def forward(
         self,
         streams: Mapping[str, Tensor | None],
@@ -51,6 +50,11 @@ class Embeddings(nn.Module, ABC):
             document_ids: Numbers of packed documents.
             before: Result of `remembered` for the positions before these, in a causal model.
         """
+        return self.embed(streams, mask) if vectors is None else vectors
+
+    def embed(self, streams: Mapping[str, Tensor | None], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b p d"]:
+        """Return the vectors of streams, for embeddings that read neither `document_ids` nor `before`."""
+        raise NotImplementedError
 
     def position_vectors(
         self, stream: Tensor | None, vectors: Float[Tensor, "b t w"] | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from huggingface_hub.dataclasses import strict
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from longspan.errors import UserError
@@ -73,17 +73,7 @@ class Frames(Embeddings):
         ahead = 0 if causal else self.kernel // 2
         self.padding = (self.kernel - 1 - ahead, ahead)
 
-    def forward(
-        self,
-        streams: Mapping[str, Tensor | None],
-        *,
-        vectors: Float[Tensor, "b t w"] | None = None,
-        mask: Bool[Tensor, "b t"] | None = None,
-        document_ids: Int[Tensor, "b t"] | None = None,
-        before: Int[Tensor, "b n"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if vectors is not None:
-            return vectors
+    def embed(self, streams: Mapping[str, Tensor | None], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b p d"]:
         x = streams["input_features"]
         assert x is not None
         x = x.to(next(self.parameters()).dtype)

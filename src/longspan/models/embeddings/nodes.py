@@ -52,17 +52,7 @@ class Nodes(Embeddings):
         self.features = nn.Linear(max(features, 1), dim)
         self.places = nn.Linear(places, dim, bias=False) if places else None
 
-    def forward(
-        self,
-        streams: Mapping[str, Tensor | None],
-        *,
-        vectors: Tensor | None = None,
-        mask: Tensor | None = None,
-        document_ids: Tensor | None = None,
-        before: Tensor | None = None,
-    ) -> Tensor:
-        if vectors is not None:
-            return vectors
+    def embed(self, streams: Mapping[str, Tensor | None], mask: Tensor | None) -> Tensor:
         sizes, columns, values = (streams.get(name) for name in ("nodes", "columns", "values"))
         assert sizes is not None
         values = None if values is None else values.to(self.features.weight.dtype)

@@ -98,17 +98,7 @@ class PatchEmbeddings(Embeddings):
                     before = width
         self.project = nn.Linear(width, dim)
 
-    def forward(
-        self,
-        streams: Mapping[str, Tensor | None],
-        *,
-        vectors: Float[Tensor, "b t w"] | None = None,
-        mask: Bool[Tensor, "b t"] | None = None,
-        document_ids: Int[Tensor, "b t"] | None = None,
-        before: Int[Tensor, "b n"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if vectors is not None:
-            return vectors
+    def embed(self, streams: Mapping[str, Tensor | None], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b t d"]:
         values, coordinates = image_streams(streams)
         x = (values.to(self.project.weight.dtype) / 255 - 0.5) * 4
         if self.convolutions:

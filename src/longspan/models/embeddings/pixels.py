@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from huggingface_hub.dataclasses import strict
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from longspan.errors import UserError
@@ -60,17 +60,7 @@ class PixelEmbeddings(Embeddings):
         self.table = nn.Embedding(settings.channels * settings.levels, dim)
         self.positions = GridPositions(settings.grid_position, dim, settings.side)
 
-    def forward(
-        self,
-        streams: Mapping[str, Tensor | None],
-        *,
-        vectors: Float[Tensor, "b t w"] | None = None,
-        mask: Bool[Tensor, "b t"] | None = None,
-        document_ids: Int[Tensor, "b t"] | None = None,
-        before: Int[Tensor, "b n"] | None = None,
-    ) -> Float[Tensor, "b t d"]:
-        if vectors is not None:
-            return vectors
+    def embed(self, streams: Mapping[str, Tensor | None], mask: Bool[Tensor, "b t"] | None) -> Float[Tensor, "b t d"]:
         values, coordinates = image_streams(streams)
         first = torch.arange(values.shape[2], device=values.device) * self.levels
         x = self.table(values.long() * self.levels // 256 + first).sum(2)

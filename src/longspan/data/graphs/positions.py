@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from longspan.errors import UserError
+from longspan.machine.imports import require
 
 MOST = 1e12
 """Products that return probabilities may take: those of tens of thousands of nodes."""
@@ -52,13 +53,10 @@ def eigenvector_positions(edges: np.ndarray, nodes: int, count: int) -> np.ndarr
     Raises:
         UserError: scipy is missing, or the largest part has too few nodes.
     """
-    try:
-        from scipy import sparse
-        from scipy.sparse import csgraph, linalg
-    except ImportError:
-        raise UserError(
-            "data.eigenvector_positions needs the package scipy, which is not installed; run: pip install scipy"
-        ) from None
+    require("scipy", "data.eigenvector_positions")
+    from scipy import sparse
+    from scipy.sparse import csgraph, linalg
+
     source, target = _without_loops(edges)
     joined = sparse.coo_matrix((np.ones(len(source)), (source, target)), (nodes, nodes)).tocsr()
     joined = ((joined + joined.T) > 0).astype(np.float64)

@@ -1,26 +1,21 @@
 """Reading graphs from files of any known kind: `read_graph`."""
 
 import dataclasses
-import hashlib
-import io
-import uuid
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import config
 
 from longspan.data.graphs.graph import Features, Graph
 from longspan.data.graphs.networks import is_networkx, of_networkx, read_graphml
 from longspan.data.graphs.options import GraphData
 from longspan.data.graphs.raw import RawGraph
 from longspan.data.graphs.tables import read_tables
-from longspan.data.sources.files.addresses import IN_MEMORY, named
-from longspan.data.sources.files.full_disk import needing_room
+from longspan.data.sources.files.addresses import named
 from longspan.data.sources.files.opening import expand
-from longspan.data.sources.in_memory import is_path
+from longspan.data.sources.in_memory import cached_copy, is_path
 from longspan.errors import UserError
 
 _PICKLES = (".pkl", ".pickle", ".pt", ".pth", ".graph", ".allx", ".ally", ".tx", ".ty", ".x", ".y")
@@ -73,7 +68,7 @@ def with_graph(data: GraphData, given: Any) -> GraphData:
             f"expected a graph as a path or a graph of networkx, got a value of type {type(given).__name__}; give one "
             "of them."
         )
-    return dataclasses.replace(data, path=str(cached_copy(of_networkx(given, data))), edges="")
+    return dataclasses.replace(data, path=str(_cached_graph(of_networkx(given, data))), edges="")
 
 
 def _refusal(path: Path) -> UserError:
@@ -96,7 +91,7 @@ def read_npz(path: Path) -> RawGraph:
         with np.load(path, allow_pickle=False) as archive:
             for keys, read in _LAYOUTS.items():
                 if set(keys) <= set(archive.files):
-                    return read(_Arrays(archive), path)
+                    return read(archive, path)
             found = ", ".join(sorted(archive.files)[:8])
     except (OSError, ValueError, KeyError, IndexError, zipfile.BadZipFile, EOFError) as error:
         raise UserError(
@@ -108,18 +103,7 @@ def read_npz(path: Path) -> RawGraph:
     )
 
 
-class _Arrays:
-    """The arrays of an archive, without those of objects."""
-
-    def __init__(self, archive: Any) -> None:
-        self.archive = archive
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.archive.files
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        found: np.ndarray = self.archive[name]
-        return found
+_Arrays = Mapping[str, np.ndarray]
 
 
 def _planetoid(arrays: _Arrays, path: Path) -> RawGraph:
@@ -128,7 +112,7 @@ def _planetoid(arrays: _Arrays, path: Path) -> RawGraph:
     features = Features.sparse(row, column, arrays["feature_value"], shape)
     edges = arrays["edges"].astype(np.int64).reshape(-1, 2)
     splits = {ours: arrays[theirs].astype(np.int64) for theirs, ours in SPLITS.items() if theirs in arrays}
-    return _raw_graph(path, shape[0], features, edges, arrays["label"], splits, None)
+    return _raw_graph(path, shape[0], features, edges, arrays["label"], splits)
 
 
 def _csr(arrays: _Arrays, path: Path) -> RawGraph:
@@ -141,7 +125,7 @@ def _csr(arrays: _Arrays, path: Path) -> RawGraph:
         features = Features.sparse(row, arrays["attr_indices"], arrays["attr_data"], shape)
     else:
         features = Features.dense(arrays["attr_matrix"])
-    return _raw_graph(path, nodes, features, edges, arrays["labels"], {}, None)
+    return _raw_graph(path, nodes, features, edges, arrays["labels"], {})
 
 
 def _copy(arrays: _Arrays, path: Path) -> RawGraph:
@@ -161,7 +145,6 @@ def _raw_graph(
     edges: np.ndarray,
     labels: np.ndarray,
     splits: Mapping[str, np.ndarray],
-    directed: bool | None,
 ) -> RawGraph:
     if len(labels) != nodes or len(features.starts) != nodes + 1:
         raise ValueError(f"{nodes} nodes with {len(labels)} labels and {len(features.starts) - 1} rows of features")
@@ -171,7 +154,7 @@ def _raw_graph(
     names = [str(number) for number in range(nodes)]
     classes = ["" if label < 0 else str(int(label)) for label in labels]
     none = np.zeros((len(edges), 0), np.float32)
-    return RawGraph(named(path), names, features, edges[:, 0], edges[:, 1], none, classes, splits, directed)
+    return RawGraph(named(path), names, features, edges[:, 0], edges[:, 1], none, classes, splits)
 
 
 _LAYOUTS: dict[tuple[str, ...], Callable[[_Arrays, Path], RawGraph]] = {
@@ -181,7 +164,7 @@ _LAYOUTS: dict[tuple[str, ...], Callable[[_Arrays, Path], RawGraph]] = {
 }
 
 
-def cached_copy(graph: RawGraph) -> Path:
+def _cached_graph(graph: RawGraph) -> Path:
     """Return the file with a copy of a graph that is in memory, writing it unless it is there."""
     arrays: dict[str, Any] = {
         "names": np.array(graph.names, dtype=np.str_),
@@ -196,17 +179,9 @@ def cached_copy(graph: RawGraph) -> Path:
         "directed": np.array(bool(graph.directed)),
         **{f"split_{name}": nodes for name, nodes in graph.splits.items()},
     }
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    path = Path(config.HF_DATASETS_CACHE, IN_MEMORY, digest.hexdigest()[:16], "graph.npz")
-    if not path.exists():
-        written = io.BytesIO()
-        np.savez(written, **arrays)
-        with needing_room():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(f"{uuid.uuid4().hex}.part")
-            part.write_bytes(written.getvalue())
-            part.replace(path)
-    return path
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            np.savez(file, **arrays)
+
+    return cached_copy("graph.npz", write)

@@ -51,7 +51,9 @@ def read_tables(path: Path, data: GraphData) -> RawGraph:
     labels = [label_of(row.get(data.label_column)) for _, row in rows]
     source, target, edge_features = _edges(Path(data.edges), data, known)
     dense = Features.dense(features.reshape(len(rows), len(wanted)))
-    return RawGraph(named(path), names, dense, source, target, edge_features, labels, _splits(rows, data))
+    named_splits = [(row.get(data.split_column) or "").strip() for _, row in rows]
+    splits = split_nodes(named_splits, [place for place, _ in rows])
+    return RawGraph(named(path), names, dense, source, target, edge_features, labels, splits)
 
 
 def split_nodes(names: Sequence[str], places: Sequence[str]) -> dict[str, np.ndarray]:
@@ -73,10 +75,6 @@ def label_of(value: Any) -> str:
     """The class that a node's attribute or cell names; empty where there is none, as for NaN."""
     text = "" if value is None else str(value).strip()
     return "" if text in ("nan", "NaN", "<NA>", "None") else text
-
-
-def _splits(rows: Sequence[tuple[str, dict[str, str]]], data: GraphData) -> dict[str, np.ndarray]:
-    return split_nodes([(row.get(data.split_column) or "").strip() for _, row in rows], [place for place, _ in rows])
 
 
 def _edges(path: Path, data: GraphData, known: dict[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

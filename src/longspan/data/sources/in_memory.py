@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,6 +164,11 @@ def _cached_table(data: Any, columns: Sequence[Column], settings: Any, split: st
         note(f"not read: {problems.total():,} of {len(files):,} files in the {title} ({counts})")
     if not table.num_rows:
         raise UserError(f"expected rows in the {title}, got none; give some.")
+    return cached_copy(f"{title}.parquet", partial(pq.write_table, table))
+
+
+def cached_copy(name: str, write: Callable[[Path], None]) -> Path:
+    """Return the file in the cache with what `write` writes to a path, unless it is there, under its digest."""
     from datasets import config
 
     folder = Path(config.HF_DATASETS_CACHE, IN_MEMORY)
@@ -170,10 +176,9 @@ def _cached_table(data: Any, columns: Sequence[Column], settings: Any, split: st
     try:
         with needing_room():
             folder.mkdir(parents=True, exist_ok=True)
-            pq.write_table(table, part)
-            digest = file_digest(part)[:16]
+            write(part)
             # In a folder of its own, so that its name can say what it is.
-            path = folder / digest / f"{title}.parquet"
+            path = folder / file_digest(part)[:16] / name
             path.parent.mkdir(exist_ok=True)
             # Written again, it would count as changed.
             if not path.exists():

@@ -11,17 +11,17 @@ import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tqdm import tqdm
 from transformers import PreTrainedTokenizerFast
-from transformers.utils import logging
 
 from longspan import tasks
 from longspan.convert.transformer_xl import TransformerXL, read_transformer_xl
-from longspan.convert.weights import load_containers, load_settings, load_tensors
+from longspan.convert.weights import load_containers, load_tensors
 from longspan.errors import UserError, suggestion
+from longspan.machine.bars import hidden_bars
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.recipes import TRAINING_DEFAULTS
 from longspan.report import count
 from longspan.results.base import Result
-from longspan.results.outputs import write_text
+from longspan.results.outputs import json_object, write_text
 from longspan.tasks.base.task import Recipe
 from longspan.tasks.language_modelling.options import LanguageModellingData, TrainingOptions
 
@@ -244,7 +244,7 @@ def convert(checkpoint: Path | str, out: Path | str, *, overwrite: bool = False,
         tokenizer = build_tokenizer(vocabulary)
         model = _model(found, vocabulary)
         _advance(bar, "Writing")
-        with _written_whole(out, overwrite) as fresh, _without_bars():
+        with _written_whole(out, overwrite) as fresh, hidden_bars():
             model.save_pretrained(fresh)
             tokenizer.save_pretrained(fresh)
             recipe = _recipe(out.name, found, vocabulary, settings)
@@ -300,7 +300,7 @@ def _check_out(out: Path, overwrite: bool) -> None:
 
 def _settings(folder: Path) -> dict[str, Any]:
     path = next((folder / name for name in _SETTINGS if (folder / name).is_file()), None)
-    settings = {} if path is None else load_settings(path)
+    settings = {} if path is None else json_object(path)
     kind = settings.get("model_type", _MODEL_TYPE)
     if kind != _MODEL_TYPE:
         raise UserError(
@@ -311,7 +311,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _optional(path: Path) -> dict[str, Any]:
-    return load_settings(path) if path.is_file() else {}
+    return json_object(path) if path.is_file() else {}
 
 
 def _end(vocabulary: Vocabulary) -> str:
@@ -363,15 +363,3 @@ def _written_whole(out: Path, overwrite: bool) -> Iterator[Path]:
         if out.exists():
             out.rename(Path(beside, "old"))
         fresh.rename(out)
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Suppress transformers' progress bars."""
-    before = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if before:
-            logging.enable_progress_bar()

@@ -1,7 +1,6 @@
-"""Loading tensors and settings from files of other programs."""
+"""Loading tensors and vocabularies from files of other programs."""
 
 import itertools
-import json
 import pickle
 import re
 import warnings
@@ -59,17 +58,6 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
             "`torch.save(model.state_dict(), PATH)`."
         )
     return {str(name): tensor for name, tensor in found.items()}
-
-
-def load_settings(path: Path) -> dict[str, Any]:
-    """Return the JSON object in `path`. Raises UserError if it does not contain one."""
-    try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        settings = None
-    if not isinstance(settings, dict):
-        raise UserError(f"expected a JSON object in {str(path)!r}, got a damaged file; get the file again.")
-    return settings
 
 
 class Source:

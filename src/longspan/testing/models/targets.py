@@ -1,6 +1,5 @@
 """From what a user names to what is checked: a class of models with a tiny configuration."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from longspan import models
 from longspan.errors import UserError, first_line, suggestion
 from longspan.machine.imports import named_in
 from longspan.models import LongspanConfig
+from longspan.results.outputs import json_object
 from longspan.testing.models.sizes import tiny
 from longspan.testing.models.subject import Subject, Task
 from longspan.verbs.runs import read_config
@@ -75,12 +75,7 @@ def _of_folder(folder: Path) -> Subject:
     path = folder / "config.json"
     if not path.is_file():
         raise UserError(f"expected config.json in {str(folder)!r}, got none; name {_EXPECTED}.")
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"expected JSON in {str(path)!r}, got something else ({error}); restore it.") from None
-    if not isinstance(values, dict):
-        raise UserError(f"expected an object in {str(path)!r}, got {type(values).__name__}; restore it.")
+    values = json_object(path)
     name = str(values.get("model_type"))
     if name == LongspanConfig.model_type:
         with named_in(path):

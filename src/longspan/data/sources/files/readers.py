@@ -7,7 +7,6 @@ and mail need no package; XML is read as a stream of events. Nothing is executed
 
 import contextlib
 import io
-import itertools
 import os
 import re
 import signal
@@ -20,7 +19,6 @@ from email.message import EmailMessage
 from posixpath import dirname, join, normpath
 from typing import Any, ClassVar, cast
 from urllib.parse import unquote
-from xml.parsers import expat
 
 from longspan.data.sources.files.decoding import NotText, decode
 from longspan.data.sources.files.documents import (
@@ -38,6 +36,7 @@ from longspan.data.sources.files.documents import (
 )
 from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.html import html_text
+from longspan.data.sources.files.xml_events import xml_events
 from longspan.errors import UserError
 
 _CHUNK = 1 << 16
@@ -128,9 +127,9 @@ class _XmlText:
     def add(self, pieces: Iterable[bytes]) -> None:
         """Read a part."""
         for event, tag, value in _xml(pieces):
-            if event == "text":
-                if self._inside and not self._skipped:
-                    self._found.append(value if "t" in self._text else _SPACE.sub(" ", value))
+            if event == "text" and self._inside and not self._skipped:
+                self._found.append(value if "t" in self._text else _SPACE.sub(" ", value))
+            if event not in ("start", "end"):
                 continue
             change = 1 if event == "start" else -1
             if tag in self.SKIPPED:
@@ -155,26 +154,10 @@ class _XmlText:
 
 
 def _xml(pieces: Iterable[bytes]) -> Iterator[tuple[str, str, Any]]:
-    """Yield the start, the end and the text of elements by their names without a prefix.
-
-    Raises:
-        NotText: It declares entities.
-    """
-    found: list[tuple[str, str, Any]] = []
-
     def refuse(*declared: Any) -> None:
         raise NotText(None, "damaged (it declares XML entities)")
 
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler = lambda tag, given: found.append(("start", tag.rpartition(":")[2], given))
-    parser.EndElementHandler = lambda tag: found.append(("end", tag.rpartition(":")[2], None))
-    parser.CharacterDataHandler = lambda text: found.append(("text", "", text))
-    parser.EntityDeclHandler = refuse
-    for piece in itertools.chain(pieces, (b"",)):
-        parser.Parse(piece, not piece)
-        yield from found
-        found.clear()
+    return xml_events(pieces, refuse)
 
 
 def _lines(text: str) -> str:

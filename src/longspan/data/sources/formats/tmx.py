@@ -6,6 +6,7 @@ from typing import Any
 from xml.parsers import expat
 
 from longspan.data.sources.files.opening import open_packed
+from longspan.data.sources.files.xml_events import xml_events
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError
 from longspan.machine.printing import printable
@@ -59,79 +60,45 @@ def _match(languages: Sequence[str], column: str) -> str | None:
 
 def _units(path: Path, name: str) -> Iterator[tuple[dict[str, str], str]]:
     """Yield the text of each unit by language, and the problem with it, if any."""
-    reader = _Reader(name)
+
+    def refuse(entity: str, *_: Any) -> None:
+        raise UserError(
+            f"expected TMX without entities of its own, got a declaration of {printable(entity)!r} in {name}; write "
+            "the text itself."
+        )
+
+    unit: dict[str, str] = {}
+    problem = language = ""
+    parts: list[str] | None = None
+    size = codes = 0
     try:
         with open_packed(path) as stream:
-            while chunk := stream.read(_CHUNK):
-                reader.parser.Parse(chunk, False)
-                yield from reader.take_units()
-            reader.parser.Parse(b"", True)
-            yield from reader.take_units()
+            for event, tag, value in xml_events(iter(lambda: stream.read(_CHUNK), b""), refuse):
+                if event == "text" and parts is not None and not codes:
+                    size += len(value)
+                    if size > _LONGEST:
+                        raise UserError(
+                            f"expected fewer than {_LONGEST:,} characters in a segment of {name}, got more; split it."
+                        )
+                    parts.append(value)
+                elif event == "skipped":
+                    problem = problem or f"unknown entity (&{printable(tag)};)"
+                elif tag in _CODES:
+                    codes += 1 if event == "start" else -1
+                elif event == "start" and tag == "tu":
+                    unit, problem = {}, ""
+                elif event == "start" and tag == "tuv":
+                    language = value.get("xml:lang") or value.get("lang") or ""
+                elif event == "start" and tag == "seg":
+                    parts, size, codes = [], 0, 0
+                elif event == "end" and tag == "tu":
+                    yield unit, problem
+                elif event == "end" and tag == "seg" and parts is not None:
+                    # Some tools break lines within segments.
+                    unit.setdefault(language, " ".join("".join(parts).split()))
+                    parts = None
     except expat.ExpatError as error:
         raise UserError(
             f"expected TMX, which is XML, in {name}, got an error at line {error.lineno}, column {error.offset + 1} "
             f"({expat.ErrorString(error.code)}); write it again."
         ) from None
-
-
-class _Reader:
-    """Collects units while a parser goes through a file."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.parser = expat.ParserCreate()
-        self.parser.buffer_text = True
-        self.parser.StartElementHandler = self._start
-        self.parser.EndElementHandler = self._end
-        self.parser.CharacterDataHandler = self._text
-        self.parser.EntityDeclHandler = self._entity
-        self.parser.SkippedEntityHandler = self._skipped
-        self._done: list[tuple[dict[str, str], str]] = []
-        self._unit: dict[str, str] = {}
-        self._problem = self._language = ""
-        self._parts: list[str] | None = None
-        self._size = self._codes = 0
-
-    def take_units(self) -> list[tuple[dict[str, str], str]]:
-        """Return the units that are complete, each once."""
-        done, self._done = self._done, []
-        return done
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        if tag == "tu":
-            self._unit, self._problem = {}, ""
-        elif tag == "tuv":
-            self._language = attributes.get("xml:lang") or attributes.get("lang") or ""
-        elif tag == "seg":
-            self._parts, self._size, self._codes = [], 0, 0
-        elif tag in _CODES:
-            self._codes += 1
-
-    def _end(self, tag: str) -> None:
-        if tag == "tu":
-            self._done.append((self._unit, self._problem))
-        elif tag == "seg" and self._parts is not None:
-            # Some tools break lines within segments.
-            self._unit.setdefault(self._language, " ".join("".join(self._parts).split()))
-            self._parts = None
-        elif tag in _CODES:
-            self._codes -= 1
-
-    def _text(self, text: str) -> None:
-        if self._parts is None or self._codes:
-            return
-        self._size += len(text)
-        if self._size > _LONGEST:
-            raise UserError(
-                f"expected fewer than {_LONGEST:,} characters in a segment of {self.name}, got more; split it."
-            )
-        self._parts.append(text)
-
-    def _entity(self, entity: str, *_: Any) -> None:
-        raise UserError(
-            f"expected TMX without entities of its own, got a declaration of {printable(entity)!r} in {self.name}; "
-            "write the text itself."
-        )
-
-    def _skipped(self, entity: str, is_parameter: bool) -> None:
-        self._problem = self._problem or f"unknown entity (&{printable(entity)};)"

@@ -82,8 +82,15 @@ class RunReport(Result):
 
     def page(self) -> str:
         """Return a page of HTML that needs no other file and asks nobody for anything."""
-
-        return run_page(self)
+        return template("report.html").render(
+            title=f"Report: {self.name}",
+            report=self,
+            tables=_run_tables(self),
+            figures=self.figures,
+            evaluated=self.evaluation,
+            classes=_by_class(self.evaluation),
+            listed=_listed(self.evaluation),
+        )
 
     def save(self, path: Path) -> None:
         """Write the page."""
@@ -106,8 +113,28 @@ class ComparisonReport(Result):
 
     def page(self) -> str:
         """Return a page of HTML that needs no other file, but links to the reports of runs."""
-
-        return comparison_page(self)
+        values, overrides = self.values, self.values.get("overrides")
+        tables = [
+            _records("Mixers, means over seeds", values.get("summary")),
+            _records("Baselines", values.get("baselines")),
+            _records("Runs", values.get("runs")),
+        ]
+        errors = [
+            f"{row.get('mixer') or row.get('baseline')}: {row['error']}"
+            for name in ("runs", "baselines")
+            for row in _rows(values.get(name))
+            if row.get("error")
+        ]
+        return template("comparison.html").render(
+            title=f"Comparison: {values.get('recipe', '')}",
+            task=values.get("task", ""),
+            overrides=[str(one) for one in overrides] if isinstance(overrides, list) else [],
+            conclusion=values.get("conclusion", ""),
+            tables=[one for one in tables if one.rows],
+            errors=errors,
+            report=self,
+            figures=self.figures,
+        )
 
     def save(self, path: Path) -> None:
         """Write the page."""
@@ -126,46 +153,6 @@ class Table:
     caption: str
     headers: Sequence[str]
     rows: Sequence[Sequence[Any]]
-
-
-def run_page(report: RunReport) -> str:
-    """Return the page of a run."""
-    found = report.evaluation
-    return template("report.html").render(
-        title=f"Report: {report.name}",
-        report=report,
-        tables=_run_tables(report),
-        figures=report.figures,
-        evaluated=found,
-        classes=_by_class(found),
-        listed=_listed(found),
-    )
-
-
-def comparison_page(report: ComparisonReport) -> str:
-    """Return the page of a comparison."""
-    values, overrides = report.values, report.values.get("overrides")
-    tables = [
-        _records("Mixers, means over seeds", values.get("summary")),
-        _records("Baselines", values.get("baselines")),
-        _records("Runs", values.get("runs")),
-    ]
-    errors = [
-        f"{row.get('mixer') or row.get('baseline')}: {row['error']}"
-        for name in ("runs", "baselines")
-        for row in _rows(values.get(name))
-        if row.get("error")
-    ]
-    return template("comparison.html").render(
-        title=f"Comparison: {values.get('recipe', '')}",
-        task=values.get("task", ""),
-        overrides=[str(one) for one in overrides] if isinstance(overrides, list) else [],
-        conclusion=values.get("conclusion", ""),
-        tables=[one for one in tables if one.rows],
-        errors=errors,
-        report=report,
-        figures=report.figures,
-    )
 
 
 def _run_tables(report: RunReport) -> list[Table]:

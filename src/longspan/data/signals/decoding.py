@@ -4,6 +4,7 @@ import io
 import math
 import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -60,7 +61,9 @@ def resampled(pieces: Iterable[np.ndarray], own: int, rate: int, name: str) -> I
         Unreadable: There are none, or some are not finite.
         UserError: A package is missing.
     """
-    soxr = _soxr()
+    require("soxr", "resampling recordings")
+    import soxr
+
     resampler = None if own == rate else soxr.ResampleStream(own, rate, 1, dtype="float32", quality="HQ")
     count = 0
     for piece in pieces:
@@ -81,13 +84,13 @@ def rate_of(recording: Mapping[str, Any]) -> int:
     """Return the sample rate of a recording; 0 if it has none. Raises Unreadable if its file cannot be read."""
     if recording["samples"] is not None:
         return int(recording["rate"] or 0)
-    with _opened(recording) as file:
+    with closing(_opened(recording)) as file:
         return int(file.samplerate)
 
 
 def seconds_of(recording: Mapping[str, Any]) -> float:
     """Return the length of a recording in a file, in seconds. Raises Unreadable if it cannot be read."""
-    with _opened(recording) as file:
+    with closing(_opened(recording)) as file:
         end = file.frames / file.samplerate
     return min(end, math.inf if recording["end"] is None else recording["end"]) - (recording["start"] or 0.0)
 
@@ -197,12 +200,6 @@ class _Sound:
             # Else soundfile seeks after each read, and decoders of MP3 start anew within a frame, with other samples.
             file.seekable = lambda: False
 
-    def __enter__(self) -> "_Sound":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         for file in self.files:
             file.close()
@@ -236,7 +233,7 @@ class _Sound:
 
 def _decoded(file: "_Sound", path: str | None, first: int, end: float) -> Iterator[np.ndarray]:
     soundfile = _soundfile()
-    with file:
+    with closing(file):
         try:
             if first:
                 file.seek(first)
@@ -246,7 +243,8 @@ def _decoded(file: "_Sound", path: str | None, first: int, end: float) -> Iterat
                 if not len(piece):
                     break
                 place += len(piece)
-                yield _mono(piece)
+                # The mean of the channels.
+                yield np.ascontiguousarray(piece.mean(1), np.float32)
             if file.exact and place < min(end, file.frames):
                 raise Unreadable(
                     f"expected {file.frames / file.samplerate:.2f} seconds in {path or 'the bytes'!r}, as it says, got "
@@ -254,11 +252,6 @@ def _decoded(file: "_Sound", path: str | None, first: int, end: float) -> Iterat
                 )
         except (soundfile.SoundFileError, OSError) as error:
             raise _damaged(path, error) from None
-
-
-def _mono(values: np.ndarray) -> np.ndarray:
-    """Return the mean of the channels, (n,), of samples (n, channels)."""
-    return np.ascontiguousarray(values.mean(1), np.float32)
 
 
 def _damaged(path: str | None, error: Exception) -> Unreadable:
@@ -277,10 +270,3 @@ def _soundfile() -> Any:
     import soundfile
 
     return soundfile
-
-
-def _soxr() -> Any:
-    require("soxr", "resampling recordings")
-    import soxr
-
-    return soxr

@@ -10,7 +10,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,16 +41,9 @@ def _rows_version(*packages: str) -> str:
     problems for the same files."""
     digest = hashlib.sha256(f"{longspan.__version__} {detector()} {readers()}".encode())
     for package in ("longspan.data.sources", "longspan.data.columns", *packages):
-        for folder in resources.files(package), *_folders(resources.files(package)):
-            for file in sorted(folder.iterdir(), key=lambda file: file.name):
-                if file.name.endswith(".py"):
-                    digest.update(file.read_bytes())
+        for file in sorted(Path(str(resources.files(package))).rglob("*.py")):
+            digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _folders(package: Traversable) -> list[Traversable]:
-    """Return the packages in a package, sorted."""
-    return sorted((one for one in package.iterdir() if one.joinpath("__init__.py").is_file()), key=lambda one: one.name)
 
 
 class SmallSample(UserError):

@@ -121,11 +121,9 @@ def _find_path(config: Any, schema: Schema) -> dict[str, Source]:
     if config.path == "packages":
         schema.document_columns("'packages'")
         files = list_packages(site_folders(), config.classes)
-        facts = [_facts(files), config.files_per_class, schema.facts]
-        most = config.files_per_class
-        size = sum(file.size for file in files)
-        reader = partial(read_packages, files, files_per_class=most)
-        return {"train": Source("the installed packages", facts, reader, schema, size)}
+        reader = partial(read_packages, files, files_per_class=config.files_per_class)
+        source = _source("the installed packages", files, reader, schema)
+        return {"train": replace(source, facts=[source.facts, config.files_per_class])}
     if config.path.startswith("hub:"):
         hub = find_hub(config.path.removeprefix("hub:"), schema)
         return {split: _joined_rows(source) for split, source in hub.items()}
@@ -172,9 +170,8 @@ def _find_parallel(folder: Path, schema: Schema) -> dict[str, Source]:
 
 
 def _parallel(files: Sequence[Path], schema: Schema) -> Source:
-    facts = [document_file(file.resolve(), printable(file.name)) for file in files]
-    name, size = " and ".join(printable(file.name) for file in files), sum(file.size for file in facts)
-    return Source(name, [_facts(facts), schema.facts], partial(read_parallel, files), schema, size)
+    found = [document_file(file.resolve(), printable(file.name)) for file in files]
+    return _source(" and ".join(file.where for file in found), found, partial(read_parallel, files), schema)
 
 
 def _find_file(path: Path, setting: str, schema: Schema) -> Source:
@@ -199,7 +196,7 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
         return _parallel([path], schema)
     if is_document(path, schema):
         file = document_file(path.resolve(), printable(path.name))
-        return Source(file.where, [_facts([file]), schema.facts], partial(_read_one, file), schema, file.size, True)
+        return _source(file.where, [file], partial(_read_one, file), schema, single=True)
     reader = partial(read_table, path)
     names, size = _files_named(schema, reader)
     table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, names]
@@ -207,15 +204,13 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
 
 
 def _files(path: Path, found: Documents, schema: Schema) -> Source:
-    facts, size = [_facts(found.files), schema.facts], sum(file.size for file in found.files)
-    reader = partial(read_files, found.files)
-    return Source(printable(str(path)), facts, reader, schema, size, others=found.others, remarks=found.remarks)
+    source = _source(printable(str(path)), found.files, partial(read_files, found.files), schema)
+    return replace(source, others=found.others, remarks=found.remarks)
 
 
 def _objects(path: Path, found: Sequence[Listed], schema: Schema) -> Source:
     files = [document_file(*file) for file in found]
-    size = sum(file.size for file in files)
-    return Source(printable(str(path)), [_facts(files), schema.facts], partial(read_objects, files), schema, size)
+    return _source(printable(str(path)), files, partial(read_objects, files), schema)
 
 
 def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
@@ -230,8 +225,12 @@ def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
     )
 
 
-def _facts(files: Sequence[DocumentFile]) -> list[Any]:
-    return [list(file) for file in files]
+def _source(
+    name: str, files: Sequence[DocumentFile], read: Callable[[Schema], Iterator[Row]], schema: Schema, single: bool = False
+) -> Source:
+    """Source of the rows in files."""
+    facts = [[list(file) for file in files], schema.facts]
+    return Source(name, facts, read, schema, sum(file.size for file in files), single)
 
 
 def _files_named(schema: Schema, reader: Callable[[Schema], Iterator[Row]]) -> tuple[str, int]:

@@ -8,7 +8,6 @@ rows of all shards in blocks whose size is bounded, and can continue from any bl
 import copy
 import glob
 import hashlib
-import re
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from pyarrow import ArrowException
 from longspan.data.columns.files import File
 from longspan.data.sources.files.decoding import open_text
 from longspan.data.sources.files.opening import encoding_of, examine, expand, open_measured, open_packed, packed_suffix
-from longspan.data.sources.formats.folders import SPLIT_NAMES, list_files
+from longspan.data.sources.formats.folders import SPLIT_NAMES, list_files, split_of
 from longspan.data.sources.formats.rows import is_document
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tables import FORMATS, PLAIN, read_table
@@ -139,21 +138,13 @@ def find_shards(config: Any, schema: Schema) -> dict[str, list[Shard]]:
         note(f"{others:,} files in {printable(path)} are neither tables nor text, and are not streamed")
     splits: dict[str, list[Shard]] = {}
     for name, where in read.items():
-        splits.setdefault(_split_of(where), []).append(_file_shard(Path(name), schema))
+        splits.setdefault(split_of(where), []).append(_file_shard(Path(name), schema))
     if splits.keys() & {"validation", "test"} and ("" in splits or "train" not in splits):
         raise UserError(
             f"expected files of training data, or of train and other splits by their names, in {path!r}, got some of "
             f"{' and '.join(sorted(splits.keys() - {''}))} and others; name data.train and data.validation."
         )
     return {"train": splits.pop("", []) + splits.pop("train", []), **splits}
-
-
-def _split_of(where: str) -> str:
-    """Split that a file's place in its folder names; "" for none."""
-    folder, inside, name = where.partition("/")
-    words = {folder} if inside else set(re.split(r"[._-]", name or folder))
-    named = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
-    return named.pop() if len(named) == 1 else ""
 
 
 def sampled_sources(shards: dict[str, list[Shard]], config: Any, schema: Schema) -> dict[str, Source]:

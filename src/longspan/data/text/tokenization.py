@@ -26,6 +26,7 @@ from longspan.data.text.truncation import special_ids, truncated
 from longspan.data.text.word_lookup import WordLookup, lookup_for
 from longspan.errors import UserError, first_line, suggestion
 from longspan.machine.limits import cores
+from longspan.results.outputs import replacing
 
 TOKENS_VERSION = 2
 """Increase this when the same documents give different tokens, so that outdated caches are not used."""
@@ -99,9 +100,8 @@ def build_tokenizer(
         if file is not None:
             with needing_room():
                 file.parent.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-                    backend.save(str(Path(folder, "tokenizer.json")))
-                    Path(folder, "tokenizer.json").replace(file)
+                with replacing(file) as fresh:
+                    backend.save(str(fresh))
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         pad_token=PAD,
@@ -149,16 +149,10 @@ def encode_counted(
 ) -> list[tuple[list[int], int]]:
     """Return the token ids of each text or pair, as `encode` does, and how many tokens were left out."""
     parts = [texts] if pairs is None else [texts, pairs]
-    return [(ids.tolist(), lost) for ids, lost in _encode(tokenizer, parts, config.max_length, config.keep)]
-
-
-def _encode(
-    tokenizer: PreTrainedTokenizerBase, parts: Sequence[Sequence[str]], max_length: int, keep: str
-) -> list[tuple[np.ndarray, int]]:
-    """Return the ids, int32, of each text or, with two sequences, each pair, and the number of tokens removed."""
     special = special_tokens(tokenizer, len(parts))
-    found = zip(*(token_ids(tokenizer, part) for part in parts), strict=True)
-    return [truncated(contents, special, max_length, keep) for contents in found]
+    contents = zip(*(token_ids(tokenizer, part) for part in parts), strict=True)
+    found = (truncated(each, special, config.max_length, config.keep) for each in contents)
+    return [(ids.tolist(), lost) for ids, lost in found]
 
 
 def ordinary_tokens(tokenizer: PreTrainedTokenizerBase) -> list[str]:

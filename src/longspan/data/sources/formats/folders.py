@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from longspan.data.columns.kinds import Label, Text
+from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.columns.media import Media
 from longspan.data.sources.files.decoding import NotText
 from longspan.data.sources.files.documents import NEEDS, lacks_package
@@ -192,16 +192,22 @@ def list_splits(files: Sequence[Listed]) -> dict[str, list[Listed]]:
                 splits.setdefault(SPLIT_NAMES[folder], []).append(file)
         return splits
     for file in filter(is_text, files):
-        folder, inside, name = file.where.rpartition("/")
-        if name.lower().startswith("readme"):
+        if file.where.rpartition("/")[2].lower().startswith("readme"):
             continue
-        words = {folder.partition("/")[0]} if inside else set(re.split(r"[._-]", name))
-        named = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+        split = split_of(file.where)
         # A folder of tests, such as test_a.py and test_b.py, is not a split.
-        if len(named) != 1 or (not inside and named <= splits.keys()):
+        if not split or ("/" not in file.where and split in splits):
             return {}
-        splits.setdefault(named.pop(), []).append(file)
+        splits.setdefault(split, []).append(file)
     return splits if len(splits) > 1 else {}
+
+
+def split_of(where: str) -> str:
+    """Split that a file's place in its folder names: its first folder, or else a word of its name; "" for none."""
+    folder, inside, _ = where.partition("/")
+    words = {folder} if inside else set(re.split(r"[._-]", where))
+    named = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}
+    return named.pop() if len(named) == 1 else ""
 
 
 def list_classes(root: Path, label_column: str, prefix: str = "", media: type[Media] | None = None) -> Documents:
@@ -268,13 +274,18 @@ def _rated(file: DocumentFile) -> DocumentFile:
     return file._replace(label=match[1])
 
 
-def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
+def read_files(files: Sequence[DocumentFile], schema: Schema, column: Column | None = None) -> Iterator[Row]:
     """Read documents one at a time, decompressed; their classes are the labels of the files.
+
+    Args:
+        files: The files.
+        schema: Columns to read.
+        column: The column of the documents; by default, the only one of texts or media.
 
     Raises:
         UserError: A file cannot be read or decompressed.
     """
-    text, label = schema.document_columns("a folder of text files")
+    text, label = (column, None) if column else schema.document_columns("a folder of text files")
     likely = ""
     if schema.encoding == AUTO and not isinstance(text, Media) and len(files) > 1:
         texts = [path for path in (Path(file.path) for file in files) if suffix(path) not in NEEDS]
@@ -282,7 +293,7 @@ def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
     for file in filter(lambda file: schema.draws(file.where), files):
         whole = Path(file.path)
         if isinstance(text, Media):
-            row = schema.row(_cells(schema, text, file.path, label, file), file.where, whole.parent)
+            row = schema.row(document_cells(schema, text, file.path, label, file), file.where, whole.parent)
             yield row._replace(file=whole)
             continue
         try:
@@ -290,13 +301,14 @@ def read_files(files: Sequence[DocumentFile], schema: Schema) -> Iterator[Row]:
         except NotText as error:
             yield Row({}, error.place(file.where), error.problem, file=whole)
             continue
-        row = schema.row(_cells(schema, text, found.text, label, file), file.where, whole.parent)
+        row = schema.row(document_cells(schema, text, found.text, label, file), file.where, whole.parent)
         yield row._replace(encoding=found.encoding, file=whole, extracted_from=found.extracted_from)
 
 
-def _cells(
-    schema: Schema, column: Text | Media, content: str, label: Label | None, file: DocumentFile
+def document_cells(
+    schema: Schema, column: Column, content: str, label: Label | None, file: DocumentFile
 ) -> dict[str, str]:
+    """Cells of a document: its content, and the label of its file."""
     cells = {schema.names[column.name]: content}
     if label is not None:
         cells[schema.names[label.name]] = file.label

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from longspan.data.sources.files.opening import open_packed
-from longspan.data.sources.formats.folders import DocumentFile
+from longspan.data.sources.formats.folders import DocumentFile, document_cells
 from longspan.data.sources.formats.schema import Row, Schema
 from longspan.errors import UserError
 
@@ -89,7 +89,5 @@ def read_packages(files: Sequence[DocumentFile], schema: Schema, files_per_class
             continue
         seen.add(digest)
         counts[file.label] = counts.get(file.label, 0) + 1
-        cells = {schema.names[text_column.name]: text}
-        if label_column is not None:
-            cells[schema.names[label_column.name]] = file.label
+        cells = document_cells(schema, text_column, text, label_column, file)
         yield schema.row(cells, file.where, Path(file.path).parent)

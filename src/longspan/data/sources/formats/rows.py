@@ -12,7 +12,7 @@ from longspan.data.sources.announcements import note_left_out, noting_encodings
 from longspan.data.sources.files.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
 from longspan.data.sources.files.documents import NEEDS, SHEETS, needs_reader
 from longspan.data.sources.files.encodings import AUTO
-from longspan.data.sources.files.opening import encoding_of, examine, expand, packed_suffix, read_document, text_of
+from longspan.data.sources.files.opening import encoding_of, examine, expand, packed_suffix, text_of
 from longspan.data.sources.formats.conll import looks_like_columns
 from longspan.data.sources.formats.folders import (
     document_file,
@@ -89,7 +89,7 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
     kind = packed_suffix(path)
     raw = bool(words) and isinstance(words[0], Words) and words[0].raw and kind not in (*FORMATS, NESTED)
     if raw and (kind in NEEDS or not looks_like_columns(path, encoding_of(path, schema.encoding))):
-        return _read_raw(path, schema, words[0])
+        return read_files([document_file(path, printable(path.name))], schema, words[0])
     if is_lines(path, schema):
         return read_parallel([path], schema)
     if is_document(path, schema):
@@ -97,18 +97,6 @@ def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Itera
             note(f"{printable(path.name)} is read as one document; save it as .csv to read each of its rows")
         return read_files([document_file(path, printable(path.name))], schema)
     return read_table(path, schema)
-
-
-def _read_raw(path: Path, schema: Schema, column: Column) -> Iterator[Row]:
-    """Yield the text of a file, whose words are to be found."""
-    where = printable(path.name)
-    try:
-        found = read_document(path, schema.encoding)
-    except NotText as error:
-        yield Row({}, where, error.problem)
-        return
-    row = schema.row({schema.names[column.name]: found.text}, where, path.parent)
-    yield row._replace(encoding=found.encoding, extracted_from=found.extracted_from)
 
 
 def is_lines(path: Path, schema: Schema) -> bool:

@@ -3,7 +3,6 @@
 import codecs
 import errno
 import gzip
-import io
 import lzma
 import os
 import re
@@ -146,7 +145,9 @@ def _open(raw: BinaryIO, path: Path, kind: str, stack: ExitStack) -> BinaryIO:
     if kind == ".zip":
         return cast(BinaryIO, stack.enter_context(_open_member(stack.enter_context(zipfile.ZipFile(raw)), path)))
     if kind == ".zst":
-        return cast(BinaryIO, stack.enter_context(io.BufferedReader(_Zstandard(raw), 1 << 16)))
+        from pyarrow import CompressedInputStream
+
+        return cast(BinaryIO, stack.enter_context(CompressedInputStream(raw, "zstd")))
     return raw
 
 
@@ -187,23 +188,6 @@ def packed_suffix(path: Path) -> str:
         return found
     with open_packed(path), zipfile.ZipFile(path) as archive:
         return Path(_member(archive, path).filename).suffix.lower()
-
-
-class _Zstandard(io.RawIOBase):
-    """The contents of a .zst file, frame after frame."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        from pyarrow import CompressedInputStream
-
-        self._stream = CompressedInputStream(raw, "zstd")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._stream.read(len(buffer))
-        buffer[: len(content)] = content
-        return len(content)
 
 
 class DocumentText(NamedTuple):

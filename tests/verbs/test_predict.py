@@ -18,7 +18,8 @@ from safetensors.torch import load_file, save_file
 
 from longspan import cli, predict
 from longspan.data.sources import paths
-from longspan.data.sources.formats.rows import Row, read_rows
+from longspan.data.sources.formats.rows import Row
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 from longspan.report.card import model_card
 from longspan.results import TrainingResult
@@ -139,7 +140,7 @@ def read(path, stdin=b""):
     """What the task's columns make of a source: the text or None, and its place."""
     config = ClassificationData()
     columns = [column for column in DocumentClassification("mine").columns(config) if not column.target]
-    found = read_rows(str(path), columns, config, stdin=io.BytesIO(stdin))
+    found = read_paths([str(path)], columns, config, stdin=io.BytesIO(stdin))
     return [(None if row.problem else row.values["text"], row.where) for row in found]
 
 

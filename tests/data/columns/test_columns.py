@@ -28,9 +28,10 @@ from longspan.data.columns.kinds import (
 )
 from longspan.data.config import DataConfig
 from longspan.data.fingerprints import fingerprint
-from longspan.data.sources.formats.rows import Row, read_rows
+from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.formats.schema import source_names
 from longspan.data.sources.loading import Splits, load
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 
 
@@ -64,7 +65,7 @@ def write(path: Path, cells: list[Any], **more: list[Any]) -> Path:
 
 
 def values(path: Path, column: Column) -> list[Any]:
-    found = list(read_rows(path, [column], Settings()))
+    found = list(read_paths([path], [column], Settings()))
     assert [row.problem for row in found] == [""] * len(found)
     return [row.values[column.name] for row in found]
 
@@ -144,7 +145,7 @@ def test_values(tmp_path: Path, column: Column, cells: list[Any], expected: list
 )
 def test_bad_cells(tmp_path: Path, column: Column, cell: Any, problem: str) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"x": cell}) + "\n")
-    (row,) = read_rows(tmp_path / "a.jsonl", [column], Settings())
+    (row,) = read_paths([tmp_path / "a.jsonl"], [column], Settings())
     assert (row.where, row.problem) == ("a.jsonl, line 1", problem)
     with pytest.raises(UserError, match=r"a.jsonl, line 1.* data.skip_bad_rows=true to drop and count") as error:
         load(Settings(tmp_path / "a.jsonl"), [column], training=False)
@@ -165,7 +166,7 @@ def test_bad_cells(tmp_path: Path, column: Column, cell: Any, problem: str) -> N
 def test_another_column_is_meant(tmp_path: Path, column: Column, cell: Any, message: str) -> None:
     path = write(tmp_path / "a.jsonl", [cell])
     with pytest.raises(UserError, match=f"a.jsonl, line 1: {message}.* set data.x_column to another column"):
-        list(read_rows(path, [column], Settings()))
+        list(read_paths([path], [column], Settings()))
 
 
 TAGGED: list[Column] = [Words("tokens", "x_column"), WordLabels("tags", "y_column")]
@@ -174,7 +175,7 @@ TAGGED: list[Column] = [Words("tokens", "x_column"), WordLabels("tags", "y_colum
 def test_a_label_for_each_word(tmp_path: Path) -> None:
     cells: dict[str, list[Any]] = {"y": ["D N", "D", '["V", "N", "X"]']}
     path = write(tmp_path / "a.csv", ["the cat", "the cat", '["sat", "on", "it"]'], **cells)
-    good, bad, last = read_rows(path, TAGGED, Settings())
+    good, bad, last = read_paths([path], TAGGED, Settings())
     assert good.values == {"tokens": ["the", "cat"], "tags": ["D", "N"]}
     assert last.values == {"tokens": ["sat", "on", "it"], "tags": ["V", "N", "X"]}
     assert bad[1:3] == ("a.csv, row 2", "tags and tokens differ in number (expected 2, got 1)")
@@ -190,7 +191,7 @@ def test_a_label_for_each_word(tmp_path: Path) -> None:
 def test_values_that_may_be_missing(tmp_path: Path) -> None:
     columns = [Number("score", "x_column", required=False), Label("label", "y_column", required=False)]
     path = write(tmp_path / "a.csv", ["", "2", "x"], y=["a", "", "b"])
-    rows = list(read_rows(path, columns, Settings()))
+    rows = list(read_paths([path], columns, Settings()))
     assert rows[:2] == [
         Row({"score": None, "label": "a"}, "a.csv, row 1"),
         Row({"score": 2.0, "label": None}, "a.csv, row 2"),
@@ -198,7 +199,7 @@ def test_values_that_may_be_missing(tmp_path: Path) -> None:
     # What is there must be right.
     assert rows[2].problem.startswith("no score (")
     (tmp_path / "b.csv").write_text("x\n1\n")
-    assert list(read_rows(tmp_path / "b.csv", columns, Settings())) == [
+    assert list(read_paths([tmp_path / "b.csv"], columns, Settings())) == [
         Row({"score": 1.0, "label": None}, "b.csv, row 1")
     ]
     found = load(Settings(tmp_path / "b.csv"), columns, training=False).splits["train"]
@@ -216,7 +217,7 @@ def test_files_are_found_beside_the_table_and_looked_at_each_time(tmp_path: Path
     first.write_bytes(b"1")
     column = File("file", "x_column")
     path = write(tmp_path / "in" / "a.csv", ["sounds/a.wav", str(second), "sounds", ""])
-    problems = [row.problem for row in read_rows(path, [column], Settings())]
+    problems = [row.problem for row in read_paths([path], [column], Settings())]
     assert problems == [
         "",
         f"no file (expected the path of a file, got {str(second)!r}: {os.strerror(errno.ENOENT)})",
@@ -301,9 +302,9 @@ def test_folders_of_text_have_no_other_columns(tmp_path: Path) -> None:
         ):
             load(Settings(path), columns)
     with pytest.raises(UserError, match=r"expected a column 'x' \(data.x_column\) in .*, got only 'text'; use a csv"):
-        read_rows(tmp_path / "all", columns, Settings())
+        read_paths([tmp_path / "all"], columns, Settings())
     optional = [Text("text", "text_column"), Number("score", "x_column", required=False)]
-    (row,) = read_rows(tmp_path / "all", optional, Settings())
+    (row,) = read_paths([tmp_path / "all"], optional, Settings())
     assert row == Row({"text": "text", "score": None}, "a.txt", file=tmp_path / "all" / "a.txt")
 
 
@@ -350,7 +351,7 @@ class Several(Settings):
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_column_for_each_label(kind: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"a.{kind}", ["1", "0", "", " TRUE "], y=["1.0", "false", "0.0", ""])
-    rows = list(read_rows(path, [FLAGS], Several()))
+    rows = list(read_paths([path], [FLAGS], Several()))
     assert [(row.values["labels"], row.problem) for row in rows] == [(["x", "y"], ""), ([], ""), ([], ""), (["x"], "")]
     found = load(Several(path), [Text("text", "text_column", required=False), FLAGS], training=False).splits["train"]
     assert found["labels"][:] == [["x", "y"], [], [], ["x"]]
@@ -359,7 +360,7 @@ def test_a_column_for_each_label(kind: str, tmp_path: Path) -> None:
 def test_labels_as_numbers_and_truth_values_and_left_out(tmp_path: Path) -> None:
     lines = [{"x": 1, "y": True}, {"x": 0, "y": False}, {"x": None}, {"x": 1.0, "y": float("nan")}, {}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = [row.values["labels"] for row in read_rows(tmp_path / "a.jsonl", [FLAGS], Several())]
+    found = [row.values["labels"] for row in read_paths([tmp_path / "a.jsonl"], [FLAGS], Several())]
     assert found == [["x", "y"], [], [], ["x"], []]
 
 
@@ -375,14 +376,14 @@ def test_labels_as_numbers_and_truth_values_and_left_out(tmp_path: Path) -> None
 )
 def test_what_is_neither_0_nor_1_is_named_with_its_column(cell: Any, got: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"x": 1, "y": cell}) + "\n")
-    (row,) = read_rows(tmp_path / "a.jsonl", [FLAGS], Several())
+    (row,) = read_paths([tmp_path / "a.jsonl"], [FLAGS], Several())
     assert row.problem == f"no labels (expected 0 or 1, or true or false, got {got} in column 'y')"
 
 
 def test_a_missing_column_of_a_label(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,why\n1,0\n")
     with pytest.raises(UserError, match=r"expected a column 'y' in a.csv, got 'x', 'why'; .*"):
-        list(read_rows(tmp_path / "a.csv", [FLAGS], Several()))
+        list(read_paths([tmp_path / "a.csv"], [FLAGS], Several()))
 
 
 def test_random_splits_have_their_share_of_each_label(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from longspan.data.columns.annotations import Sentences
 from longspan.data.columns.kinds import Column, WordLabels, Words
 from longspan.data.config import DataConfig
-from longspan.data.sources.formats.rows import read_rows
+from longspan.data.sources.paths import read_paths
 from longspan.machine.printing import unbroken
 from longspan.tasks.recommendation.prediction import prediction_line
 from longspan.tasks.token_classification.prediction import WordsPrediction
@@ -53,7 +53,7 @@ SENTENCES = st.lists(st.lists(st.tuples(WORDS, LABELS), min_size=1, max_size=4),
 def read(path: Path, text: str) -> list[Any]:
     with path.open("w", encoding="utf-8", newline="") as file:
         file.write(text)
-    rows = list(read_rows(path, COLUMNS, Settings()))
+    rows = list(read_paths([path], COLUMNS, Settings()))
     assert not [row.problem for row in rows if row.problem]
     return [(row.values["tokens"], row.values["labels"], row.values["sentences"]) for row in rows]
 

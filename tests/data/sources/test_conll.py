@@ -10,8 +10,9 @@ from longspan.data.columns.annotations import Sentences
 from longspan.data.columns.kinds import Column, WordLabels, Words
 from longspan.data.config import DataConfig
 from longspan.data.sources.formats.conll import looks_like_columns
-from longspan.data.sources.formats.rows import Row, read_rows
+from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import load
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 
 
@@ -27,7 +28,7 @@ def columns(**options: Any) -> list[Column]:
 
 
 def rows(path: Path, **options: Any) -> list[Row]:
-    return list(read_rows(path, columns(**options), Settings()))
+    return list(read_paths([path], columns(**options), Settings()))
 
 
 def write(path: Path, text: str) -> Path:
@@ -66,14 +67,14 @@ def test_columns_of_universal_dependencies(tmp_path: Path) -> None:
     class Specific(Settings):
         y_column = "xpos"
 
-    (found,) = read_rows(path, columns(), Specific())
+    (found,) = read_paths([path], columns(), Specific())
     assert found.values["labels"] == ["VBP", "RB"]
 
     class Wrong(Settings):
         y_column = "tag"
 
     with pytest.raises(UserError, match=r"expected a column 'tag' in a.conllu.xz, got the columns id, form, lemma"):
-        list(read_rows(path, columns(), Wrong()))
+        list(read_paths([path], columns(), Wrong()))
 
 
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_raw_text_is_told_from_columns(tmp_path: Path) -> None:
     assert looks_like_columns(write(tmp_path / "a.txt", "x A\ny B\n"), "utf-8")
     text = write(tmp_path / "b.txt", "It was late.\nNobody came, and they left.\n")
     assert not looks_like_columns(text, "utf-8")
-    (row,) = read_rows(text, [Words("tokens", "x_column", raw=True)], Settings())
+    (row,) = read_paths([text], [Words("tokens", "x_column", raw=True)], Settings())
     assert row.values["tokens"] == text.read_text()
 
 

@@ -7,8 +7,8 @@ import datasets
 import pytest
 
 from longspan.data.columns.kinds import Column, Label, Text, WordLabels, Words
-from longspan.data.sources.formats.rows import read_rows
 from longspan.data.sources.loading import load
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.token_classification.options import TokenData
@@ -23,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows(path: Path, content: str, **settings: Any) -> list[tuple[Any, Any, str, str]]:
     path.write_text(content, encoding="utf-8")
-    found = read_rows(path, LABELLED, ClassificationData(**settings))
+    found = read_paths([path], LABELLED, ClassificationData(**settings))
     return [(row.values.get("text"), row.values.get("label"), row.where, row.problem) for row in found]
 
 
@@ -129,7 +129,7 @@ def test_wide_encodings_are_named(tmp_path: Path, name: str, encoding: str) -> N
     with pytest.raises(
         UserError, match=rf"expected UTF-8 in {name}, got {encoding.upper()} .*data.encoding={encoding}"
     ):
-        list(read_rows(path, columns, TokenData()))
+        list(read_paths([path], columns, TokenData()))
     if not name.endswith((".csv", ".jsonl")):
-        found = list(read_rows(path, columns, TokenData(encoding=encoding)))
+        found = list(read_paths([path], columns, TokenData(encoding=encoding)))
         assert [row.values["tokens"] for row in found] == [["the"], ["cat"]]

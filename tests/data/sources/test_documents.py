@@ -39,10 +39,10 @@ from longspan.data.columns.kinds import Label, Text, Words
 from longspan.data.config import DataConfig
 from longspan.data.sources.files.decoding import NotText
 from longspan.data.sources.files.documents import document_text
-from longspan.data.sources.formats.rows import read_rows
 from longspan.data.sources.formats.schema import Row
 from longspan.data.sources.in_memory import rows_of, with_data
 from longspan.data.sources.loading import load
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 
 COLUMNS = [Text("text", "text_column"), Label("label", "label_column")]
@@ -55,7 +55,7 @@ class Data(DataConfig):
 
 
 def read(path: Path | str, **settings: Any) -> Row:
-    (row,) = read_rows(path, TEXT, Data(), **settings)
+    (row,) = read_paths([path], TEXT, Data(), **settings)
     return row
 
 
@@ -88,11 +88,12 @@ def test_every_kind_is_read_everywhere(suffix: str, tmp_path: Path) -> None:
     assert read(paths[0]).extracted_from == suffix
     (tmp_path / "in" / "b").mkdir()
     (tmp_path / "in" / "b" / "t.txt").write_text("plain text")
-    assert [row.values["text"] for row in read_rows(tmp_path / "in", TEXT, Data())] == [*[expected] * 3, "plain text"]
+    texts = [row.values["text"] for row in read_paths([tmp_path / "in"], TEXT, Data())]
+    assert texts == [*[expected] * 3, "plain text"]
     labelled = load(Data(path=str(tmp_path / "in"), validation_fraction=0), COLUMNS).splits["train"]
     assert {(row["label"], row["text"]) for row in labelled.to_list()} == {("a", expected), ("b", "plain text")}
     (tmp_path / "t.csv").write_text(f"path,label\nin/a/x{suffix},a\nin/b/t.txt,b\nin/b/gone,b\n")
-    rows = list(read_rows(tmp_path / "t.csv", TEXT, Data(file_column="path")))
+    rows = list(read_paths([tmp_path / "t.csv"], TEXT, Data(file_column="path")))
     assert [row.values["text"] for row in rows] == [expected, "plain text", None]
     assert rows[2].problem == "no text (expected the path of a file, got 'in/b/gone': No such file or directory)"
     assert [row.values["text"] for row in rows_of([paths[0], folder.parent / "b" / "t.txt"], TEXT, Data())] == [
@@ -147,7 +148,7 @@ def test_only_files_in_memory_and_columns_named_so_are_files(tmp_path: Path) -> 
         line = json.dumps({"text": cell})
         (tmp_path / "a.jsonl").write_text(line)
         with pytest.raises(UserError, match=r"expected text in column 'text', got a value of type dict"):
-            list(read_rows(tmp_path / "a.jsonl", TEXT, Data()))
+            list(read_paths([tmp_path / "a.jsonl"], TEXT, Data()))
         with pytest.raises(UserError, match=r"expected text in column 'text', got a value of type dict"):
             list(rows_of([{"text": cell}], TEXT, Data()))
     named = Data(file_column="path")
@@ -161,8 +162,8 @@ def test_lines_are_not_read_from_documents_and_words_are(tmp_path: Path) -> None
     for name, kind in (("a.docx", "an office file or a ZIP archive"), ("a.eml", "a .eml file")):
         (tmp_path / name).write_bytes(KINDS[Path(name).suffix]("one\ntwo"))
         with pytest.raises(UserError, match=f"expected text in {name}, got {kind}; save its content as text"):
-            list(read_rows(tmp_path / name, [Text("text", "text_column", each_line=True)], Data()))
-    (row,) = read_rows(tmp_path / "a.docx", [Words("text", "text_column", raw=True)], Data())
+            list(read_paths([tmp_path / name], [Text("text", "text_column", each_line=True)], Data()))
+    (row,) = read_paths([tmp_path / "a.docx"], [Words("text", "text_column", raw=True)], Data())
     assert (row.values["text"], row.extracted_from) == ("one\ntwo", ".docx")
 
 
@@ -322,7 +323,7 @@ def test_awkward_names_and_contents(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "mac.pages").write_bytes(b"PK\x03\x04")
     (tmp_path / "link.docx").symlink_to(tmp_path / "page.DOC.docx")
     capsys.readouterr()
-    found = {row.where.partition(",")[0]: row for row in read_rows(tmp_path, TEXT, Data())}
+    found = {row.where.partition(",")[0]: row for row in read_paths([tmp_path], TEXT, Data())}
     assert found.keys() == {*problems, "page.DOC.docx", "export.xls", "link.docx", "macro.docm"}
     assert capsys.readouterr().err == "longspan: not read: 1 .pages file (not in a format that is read as text).\n"
 
@@ -356,7 +357,7 @@ def test_without_packages_one_sentence_counts_the_kinds(
 ) -> None:
     write_office(tmp_path / "in", {f"{number // 10}/{number}": f"text {number}" for number in range(20)})
     monkeypatch.setattr(documents, "is_installed", lambda module: False)
-    assert len(list(read_rows(tmp_path / "in", TEXT, Data()))) == 10
+    assert len(list(read_paths([tmp_path / "in"], TEXT, Data()))) == 10
     told = (
         'not read: 2 .epub, 2 .msg, 2 .pdf, 2 .rtf, 2 .xlsx files (`pip install "longspan[documents]"` reads them).\n'
     )

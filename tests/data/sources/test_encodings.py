@@ -14,7 +14,8 @@ from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.sources import loading
 from longspan.data.sources.files import encodings
 from longspan.data.sources.files.encodings import find_encoding_of
-from longspan.data.sources.formats.rows import Row, read_rows
+from longspan.data.sources.formats.rows import Row
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 
@@ -117,7 +118,7 @@ def test_files_of_a_folder_are_looked_at_together(tmp_path: Path, encoding: str)
         write(tmp_path / "a" / f"{number:02}.txt", f"{number}: {word} abc\n".encode(encoding))
     write(tmp_path / "a" / "plain.txt", b"plain\n")
     write(tmp_path / "a" / "utf.txt", "žlutý\n".encode())
-    found = list(read_rows(tmp_path / "a", TEXT, ClassificationData(encoding="auto")))
+    found = list(read_paths([tmp_path / "a"], TEXT, ClassificationData(encoding="auto")))
     wanted = [f"{number}: {word} abc\n" for number, word in enumerate(words)]
     assert [row.values["text"] for row in found] == [*wanted, "plain\n", "žlutý\n"]
 
@@ -168,7 +169,7 @@ def test_newsgroups_among_which_some_messages_are_not_utf8(tmp_path: Path, capsy
         rows = {row["where"]: row["text"] for split in found.splits.values() for row in split}
         assert rows == written
         assert found.splits["train"].column_names == ["text", "label", "where"]
-    rows = {row.where: row.values["text"] for row in read_rows(tmp_path / "news", TEXT, config)}
+    rows = {row.where: row.values["text"] for row in read_paths([tmp_path / "news"], TEXT, config)}
     assert rows == written
     assert told in capsys.readouterr().err
     other = ClassificationData(path=str(tmp_path / "news"))
@@ -189,7 +190,7 @@ def test_newsgroups_among_which_some_messages_are_not_utf8(tmp_path: Path, capsy
     ],
 )
 def test_what_is_in_no_one_encoding_is_a_bad_row(tmp_path: Path, content: bytes, problem: str) -> None:
-    (row,) = read_rows(write(tmp_path / "a.txt", content), TEXT, ClassificationData(encoding="auto"))
+    (row,) = read_paths([write(tmp_path / "a.txt", content)], TEXT, ClassificationData(encoding="auto"))
     assert row.problem == problem
     assert row.values == {}
     with pytest.raises(UserError, match=r"expected text in an encoding that is known, got .* at a.txt, byte \d+; save"):
@@ -208,7 +209,7 @@ def test_tables(tmp_path: Path, name: str, encoding: str, pack: Callable[[bytes]
     else:
         content = "".join(json.dumps({"text": line}, ensure_ascii=False) + "\n" for line in lines)
     path = write(tmp_path / (name if pack is bytes else f"{name}.gz"), pack(content.encode(encoding)))
-    rows = list(read_rows(path, TEXT, ClassificationData(encoding="auto")))
+    rows = list(read_paths([path], TEXT, ClassificationData(encoding="auto")))
     assert [row.values["text"] for row in rows] == lines
     expected = {"utf-8": "", "utf-16": "utf-16"}.get(encoding, encoding)
     assert {row.encoding for row in rows} == {expected}
@@ -218,17 +219,17 @@ def test_tables(tmp_path: Path, name: str, encoding: str, pack: Callable[[bytes]
 
 def test_a_table_with_a_few_bad_bytes_stays_utf8(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", b"text\n" + "Grüße\n".encode() * 9 + b"bad \xff\nGood\n")
-    problems = Counter(row.problem for row in read_rows(path, TEXT, ClassificationData(encoding="auto")))
+    problems = Counter(row.problem for row in read_paths([path], TEXT, ClassificationData(encoding="auto")))
     assert problems == {"": 10, "broken UTF-8": 1}
     path = write(tmp_path / "b.csv", b"text\n" + bytes(range(128, 256)) * 99)
     with pytest.raises(UserError, match=r"one encoding in b.csv, got what is in none .*; set data.encoding to"):
-        list(read_rows(path, TEXT, ClassificationData(encoding="auto")))
+        list(read_paths([path], TEXT, ClassificationData(encoding="auto")))
 
 
 def test_lines_of_standard_input_are_judged_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
     lines = ["Grüße\n".encode(), "André\n".encode("latin-1"), b"plain\r\n", bytes(range(128, 256)) * 4 + b"\n"]
     lines.append('{"text": "Köln"}'.encode("latin-1"))
-    rows = list(read_rows("-", TEXT, ClassificationData(encoding="auto"), stdin=io.BytesIO(b"".join(lines))))
+    rows = list(read_paths(["-"], TEXT, ClassificationData(encoding="auto"), stdin=io.BytesIO(b"".join(lines))))
     assert [row.values.get("text") for row in rows] == ["Grüße", "André", "plain", None, "Köln"]
     assert rows[3] == Row({}, "standard input, line 4", "no known encoding")
     assert capsys.readouterr().err == "longspan: 2 of 5 documents are not in UTF-8: 2 latin-1.\n"
@@ -254,8 +255,8 @@ def test_one_process_of_several_says_what_was_found(
 ) -> None:
     path = write(tmp_path / "a.txt", "André".encode("latin-1"))
     monkeypatch.setenv("RANK", "1")
-    assert len(list(read_rows(path, TEXT, ClassificationData(encoding="auto")))) == 1
+    assert len(list(read_paths([path], TEXT, ClassificationData(encoding="auto")))) == 1
     assert capsys.readouterr().err == ""
     monkeypatch.setenv("RANK", "0")
-    assert len(list(read_rows(path, TEXT, ClassificationData(encoding="auto")))) == 1
+    assert len(list(read_paths([path], TEXT, ClassificationData(encoding="auto")))) == 1
     assert capsys.readouterr().err == "longspan: 1 of 1 documents is not in UTF-8: 1 latin-1.\n"

@@ -8,8 +8,8 @@ import pytest
 
 from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.sources.files.html import html_text
-from longspan.data.sources.formats.rows import read_rows
 from longspan.data.sources.loading import load
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 from longspan.machine import imports
 from longspan.tasks.document_classification.options import ClassificationData
@@ -43,7 +43,7 @@ def test_pages_are_read_as_they_are_shown(tmp_path: Path, name: str, encoding: s
     content = PAGE.encode(encoding)
     path = write(tmp_path / "all" / name, gzip.compress(content) if name.endswith("gz") else content)
     for source in (path, path.parent):
-        (row,) = read_rows(source, TEXT, ClassificationData(encoding="auto"))
+        (row,) = read_paths([source], TEXT, ClassificationData(encoding="auto"))
         assert (row.values["text"], row.problem) == (SHOWN, "")
     if name == "a.html":
         write(tmp_path / "classes" / "x" / name, content)
@@ -51,7 +51,7 @@ def test_pages_are_read_as_they_are_shown(tmp_path: Path, name: str, encoding: s
         config = ClassificationData(path=str(tmp_path / "classes"), encoding="auto", validation_fraction=0.0)
         assert load(config, LABELLED).splits["train"]["text"][:] == [SHOWN, "plain"]
     other = write(tmp_path / "a.md", content)
-    (row,) = read_rows(other, TEXT, ClassificationData(encoding=encoding))
+    (row,) = read_paths([other], TEXT, ClassificationData(encoding=encoding))
     assert row.values["text"] == PAGE
 
 
@@ -78,9 +78,9 @@ def test_odd_pages(markup: str, shown: str) -> None:
 
 
 def test_a_page_without_text_is_a_bad_row(tmp_path: Path) -> None:
-    (row,) = read_rows(write(tmp_path / "a.html", b"<img src=a.png><script>x</script>"), TEXT, ClassificationData())
+    (row,) = read_paths([write(tmp_path / "a.html", b"<img src=a.png><script>x</script>")], TEXT, ClassificationData())
     assert row.problem == "no text"
-    (row,) = read_rows(write(tmp_path / "a.html", b"<p>\xff"), TEXT, ClassificationData())
+    (row,) = read_paths([write(tmp_path / "a.html", b"<p>\xff")], TEXT, ClassificationData())
     assert (row.problem, row.where) == ("broken UTF-8", "a.html, byte 3")
 
 
@@ -112,7 +112,7 @@ def test_what_is_never_closed_ends_with_the_page() -> None:
 def test_without_lxml_one_sentence_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "is_installed", lambda module: module != "lxml")
     write(tmp_path / "all" / "a.txt", b"text")
-    assert len(list(read_rows(tmp_path / "all", TEXT, ClassificationData()))) == 1
+    assert len(list(read_paths([tmp_path / "all"], TEXT, ClassificationData()))) == 1
     write(tmp_path / "all" / "b.html", b"<p>x")
     with pytest.raises(UserError, match=r"the text of b.html needs the package .lxml., .*\"longspan\[html\]\"`, or"):
-        list(read_rows(tmp_path / "all", TEXT, ClassificationData()))
+        list(read_paths([tmp_path / "all"], TEXT, ClassificationData()))

@@ -6,8 +6,8 @@ import pytest
 
 from longspan.data.columns.kinds import Label, Text
 from longspan.data.config import DataConfig
-from longspan.data.sources.formats.rows import read_rows
 from longspan.data.sources.loading import load
+from longspan.data.sources.paths import read_paths
 
 COLUMNS = [Text("text", "text_column"), Label("label", "label_column")]
 
@@ -41,7 +41,7 @@ def test_training_names_what_it_does_not_read(folder: Path, capsys: pytest.Captu
 
 
 def test_predictions_name_it_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(list(read_rows(folder, COLUMNS, Data()))) == 24
+    assert len(list(read_paths([folder], COLUMNS, Data()))) == 24
     assert "'scans' is no class" in capsys.readouterr().err
-    assert len(list(read_rows(folder, COLUMNS[:1], Data()))) == 25
+    assert len(list(read_paths([folder], COLUMNS[:1], Data()))) == 25
     assert "not read: 12 .png, 1 .doc, 1 .mp3 files (not in a format that is read as text)" in capsys.readouterr().err

@@ -19,8 +19,9 @@ import pytest
 from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.sources.files import decoding, opening
 from longspan.data.sources.formats import tables
-from longspan.data.sources.formats.rows import Row, read_rows
+from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import load
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 
@@ -60,7 +61,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def rows(path: Path | str, columns: list[Column] = TEXT, **settings: Any) -> list[Row]:
-    return [row._replace(file=None) for row in read_rows(path, columns, ClassificationData(**settings))]
+    return [row._replace(file=None) for row in read_paths([path], columns, ClassificationData(**settings))]
 
 
 def texts(path: Path, columns: list[Column] = TEXT, **settings: Any) -> list[Any]:
@@ -146,7 +147,7 @@ def test_small_files_that_unpack_to_large_ones_do_not_fill_the_memory(
     monkeypatch.setattr(opening, "LARGEST_DOCUMENT", 1 << 20)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in read_rows(table, TEXT, ClassificationData())) == count
+        assert sum(1 for _ in read_paths([table], TEXT, ClassificationData())) == count
         with pytest.raises(
             UserError, match=rf"fewer than 1,048,576 characters in a line, got more in b.csv{packed}, line 2"
         ):
@@ -189,11 +190,11 @@ def test_files_of_other_programs_are_no_text(tmp_path: Path, content: bytes, kin
     settings = ClassificationData(encoding=encoding)
     # Of the others, the text is read.
     for name in ("a.txt", "a") if kind in ("Parquet", "a picture") else ():
-        found = list(read_rows(write(tmp_path / name, content), TEXT, settings))
+        found = list(read_paths([write(tmp_path / name, content)], TEXT, settings))
         assert [(row.values, row.problem) for row in found] == [({}, f"not text ({kind})")]
     for name in ("a.csv", "a.jsonl"):
         with pytest.raises(UserError, match=rf"expected text in {name}, got {kind}; save its content as text"):
-            list(read_rows(write(tmp_path / name, content), TEXT, settings))
+            list(read_paths([write(tmp_path / name, content)], TEXT, settings))
 
 
 TABLES = {
@@ -208,7 +209,7 @@ def test_encodings(tmp_path: Path, name: str, encoding: str) -> None:
     for mark in ("", "\ufeff") if encoding.startswith("utf-16-") else ("",):
         content = (mark + TABLES.get(name, "Grüße,€\nb")).encode(encoding)
         if name == "-":
-            found = list(read_rows("-", TEXT, ClassificationData(encoding=encoding), stdin=io.BytesIO(content)))
+            found = list(read_paths(["-"], TEXT, ClassificationData(encoding=encoding), stdin=io.BytesIO(content)))
             assert [row.values["text"] for row in found] == ["Grüße,€", "b"]
             continue
         path = write(tmp_path / name, content)
@@ -227,7 +228,8 @@ def test_damaged_bytes_in_other_encodings(tmp_path: Path, name: str, encoding: s
     errors = "surrogatepass" if encoding == "utf-16" else "surrogateescape"
     content_bytes = content.format(damage).encode(encoding, errors)
     if name == "-":
-        found = list(read_rows("-", TEXT, ClassificationData(encoding=encoding), stdin=io.BytesIO(content_bytes)))[1:]
+        data, stdin = ClassificationData(encoding=encoding), io.BytesIO(content_bytes)
+        found = list(read_paths(["-"], TEXT, data, stdin=stdin))[1:]
     else:
         found = rows(write(tmp_path / name, content_bytes), encoding=encoding)
     broken = f"broken {encoding}"

@@ -13,8 +13,8 @@ import pytest
 
 from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Column, Label, Labels, Number, Numbers, Text, WordLabels, Words
-from longspan.data.sources.formats.rows import read_rows
 from longspan.data.sources.loading import load
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 
@@ -71,7 +71,7 @@ def test_cells(tmp_path: Path, kind: str) -> None:
         path.write_text(json.dumps({"x": cell, "y": f"{SECRET} {SECRET}"}) + "\n")
         silent(told(lambda path=path: load(Settings(path=str(path)), columns, training=False)))  # type: ignore[misc]
         try:
-            silent("".join(row.problem for row in read_rows(path, columns, Settings())))
+            silent("".join(row.problem for row in read_paths([path], columns, Settings())))
         except UserError as error:
             silent(str(error))
 
@@ -129,7 +129,7 @@ def test_encodings_and_lines(tmp_path: Path) -> None:
     # Six files are mistakes in any encoding, and "auto" reads the two others.
     assert sum(map(bool, messages)) > 24
     pair: list[Column] = [Text("text", "text_column"), Text("other", "label_column")]
-    for row in read_rows("-", pair, ClassificationData(), stdin=io.BytesIO(b"\n".join(contents.values()))):
+    for row in read_paths(["-"], pair, ClassificationData(), stdin=io.BytesIO(b"\n".join(contents.values()))):
         silent(row.problem)
 
 
@@ -162,5 +162,5 @@ def test_names_of_files_stay_on_one_line(tmp_path: Path) -> None:
     message = told(lambda: load(ClassificationData(path=str(folder)), columns))
     assert r"(first: a\nb\x1b[31m.txt, byte 0)" in message
     assert r"in c\nd.csv, got" in told(lambda: load(ClassificationData(path=str(folder / "c\nd.csv")), columns))
-    (row,) = read_rows(folder, columns, ClassificationData())
+    (row,) = read_paths([folder], columns, ClassificationData())
     assert row.where == r"a\nb\x1b[31m.txt, byte 0"

@@ -10,7 +10,7 @@ import pytest
 from longspan import UserError
 from longspan.data.columns.kinds import Label, Text
 from longspan.data.config import DataConfig
-from longspan.data.sources.formats.rows import read_rows
+from longspan.data.sources.paths import read_paths
 
 COLUMNS = [Text("text", "text_column"), Label("label", "label_column")]
 
@@ -19,7 +19,7 @@ def rows(path: Path, **settings: Any) -> list[Any]:
     class Data(DataConfig):
         label_column = "label"
 
-    return list(read_rows(path, COLUMNS, Data(**settings)))
+    return list(read_paths([path], COLUMNS, Data(**settings)))
 
 
 def tweets(path: Path, first: str = '"no', last: str = 'yes"') -> Path:

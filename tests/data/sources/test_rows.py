@@ -18,8 +18,9 @@ import pytest
 from longspan.data.columns.kinds import Column, Label, Text, Words
 from longspan.data.columns.values import label_text
 from longspan.data.sources.formats.folders import document_file, list_classes, read_files
-from longspan.data.sources.formats.rows import Row, read_rows
+from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.formats.schema import schema_of
+from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError
 from longspan.tasks.document_classification.options import ClassificationData
 
@@ -36,7 +37,7 @@ class Found(NamedTuple):
 
 
 def rows(path: Path, columns: Sequence[Column] = LABELLED, **settings: Any) -> list[Found]:
-    found = read_rows(path, columns, ClassificationData(**settings))
+    found = read_paths([path], columns, ClassificationData(**settings))
     return [Found(row.values.get("text"), row.values.get("label"), row.where, row.problem) for row in found]
 
 
@@ -251,7 +252,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, name: str) -> None:
         write(path, ("text,label\n" if name == "a.csv" else "") + line * count)
     tracemalloc.start()
     try:
-        assert sum(1 for _ in read_rows(path, LABELLED, ClassificationData())) == count
+        assert sum(1 for _ in read_paths([path], LABELLED, ClassificationData())) == count
         # A parquet file comes in pieces of 64 rows.
         assert tracemalloc.get_traced_memory()[1] < len(text) * count * 0.25
     finally:
@@ -312,7 +313,7 @@ def test_folders_without_classes(tmp_path: Path, names: list[str], column: str, 
 
 
 def lines(content: bytes, columns: Sequence[Column] = (TEXT,), **settings: Any) -> list[Row]:
-    return list(read_rows("-", columns, ClassificationData(**settings), stdin=io.BytesIO(content)))
+    return list(read_paths(["-"], columns, ClassificationData(**settings), stdin=io.BytesIO(content)))
 
 
 def test_standard_input() -> None:
@@ -345,7 +346,7 @@ def test_standard_input_of_several_columns_is_json() -> None:
 def test_standard_input_stays_open_and_is_read_as_it_comes() -> None:
     reading, writing = os.pipe()
     with open(reading, "rb") as stdin, open(writing, "wb", buffering=0) as other:  # noqa: PTH123
-        found = read_rows("-", [TEXT], ClassificationData(), stdin=stdin)
+        found = read_paths(["-"], [TEXT], ClassificationData(), stdin=stdin)
         other.write(b"first\n")
         assert next(found).values == {"text": "first"}
         other.write(b"second\n")
@@ -358,7 +359,7 @@ def test_standard_input_stays_open_and_is_read_as_it_comes() -> None:
 def test_a_dash_is_a_file_where_there_is_no_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match="there is no file or folder '-'; check the path"):
-        read_rows("-", [TEXT], ClassificationData())
+        read_paths(["-"], [TEXT], ClassificationData())
 
 
 def test_text_files_and_folders_are_documents(tmp_path: Path) -> None:
@@ -367,15 +368,15 @@ def test_text_files_and_folders_are_documents(tmp_path: Path) -> None:
     write(tmp_path / "all" / "c.txt", "")
     write(tmp_path / "all" / "picture.png", b"\xff")
     whole = Row({"text": "two\nlines"}, "b.txt", file=tmp_path / "all" / "b.txt")
-    assert list(read_rows(tmp_path / "all" / "b.txt", [TEXT], ClassificationData())) == [whole]
-    assert list(read_rows(tmp_path / "all", [TEXT], ClassificationData())) == [
+    assert list(read_paths([tmp_path / "all" / "b.txt"], [TEXT], ClassificationData())) == [whole]
+    assert list(read_paths([tmp_path / "all"], [TEXT], ClassificationData())) == [
         whole,
         Row({"text": ""}, "c.txt", "no text", file=tmp_path / "all" / "c.txt"),
         Row({}, "inner/a.md, byte 3", BROKEN, file=tmp_path / "all" / "inner" / "a.md"),
     ]
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match=r"expected text files in the folder '.*', got an empty folder"):
-        read_rows(tmp_path / "empty", [TEXT], ClassificationData())
+        read_paths([tmp_path / "empty"], [TEXT], ClassificationData())
 
 
 @pytest.mark.parametrize(

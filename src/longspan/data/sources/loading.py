@@ -67,7 +67,7 @@ def load(config: Any, columns: Sequence[Column], *, training: bool = True, strat
         stratify: The name of a `Label` column; every split gets the same proportion of each of its classes.
 
     Raises:
-        UserError: Bad data, as in `longspan.data.sources.formats.rows.read_rows`; bad rows without `skip_bad_rows`;
+        UserError: Bad data, as in `longspan.data.sources.paths.read_paths`; bad rows without `skip_bad_rows`;
         fewer than two classes; a label of validation or test that training lacks; or too few rows to split.
     """
     if stratify is not None and not any(isinstance(column, Label) and column.name == stratify for column in columns):

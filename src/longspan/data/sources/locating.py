@@ -196,7 +196,7 @@ def _find_file(path: Path, setting: str, schema: Schema) -> Source:
         return _parallel([path], schema)
     if is_document(path, schema):
         file = document_file(path.resolve(), printable(path.name))
-        return _source(file.where, [file], partial(_read_one, file), schema, single=True)
+        return replace(_source(file.where, [file], partial(_read_one, file), schema), single=True)
     reader = partial(read_table, path)
     names, size = _files_named(schema, reader)
     table = [str(path.resolve()), facts.st_size, facts.st_mtime_ns, schema.facts, names]
@@ -226,11 +226,11 @@ def _classes(root: Path, schema: Schema, prefix: str = "") -> Source:
 
 
 def _source(
-    name: str, files: Sequence[DocumentFile], read: Callable[[Schema], Iterator[Row]], schema: Schema, single: bool = False
+    name: str, files: Sequence[DocumentFile], read: Callable[[Schema], Iterator[Row]], schema: Schema
 ) -> Source:
     """Source of the rows in files."""
     facts = [[list(file) for file in files], schema.facts]
-    return Source(name, facts, read, schema, sum(file.size for file in files), single)
+    return Source(name, facts, read, schema, sum(file.size for file in files))
 
 
 def _files_named(schema: Schema, reader: Callable[[Schema], Iterator[Row]]) -> tuple[str, int]:

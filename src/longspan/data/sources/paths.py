@@ -20,20 +20,26 @@ from longspan.machine.printing import printable
 def read_paths(
     paths: Sequence[Path | str], columns: Sequence[Column], config: Any, *, stdin: BinaryIO | None = None
 ) -> Iterator[Row]:
-    """Read the rows of each path as `longspan.data.sources.formats.rows.read_rows` does; all are looked at before any
-    is read.
+    """Read the rows of each path in constant memory, apart from the documents themselves; all paths are looked at
+    before any is read.
 
-    With several paths, places begin with the path that was given.
+    Unusable rows have a `problem`: a required column without a value, damaged text, or a malformed line. Which
+    encodings "auto" found, and which files of a folder are no documents, is said on standard error. With several paths,
+    places begin with the path that was given.
 
     Args:
-        paths: Files, folders and "-", as `read_rows` takes them, and what `data.path` takes besides: "hub:NAME" for all
-            splits of a data set, and "packages".
-        columns: The columns to read.
-        config: The settings.
-        stdin: Standard input, as bytes, for "-".
+        paths: Csv, tsv, jsonl (ndjson) or parquet files of rows, and "-" for `stdin`. A text file is one document, a
+            folder of text files one document each. With a `Label` among the columns, a folder has one sub-folder of
+            text files per class. Text formats may be compressed: .gz, .xz, .zst or .zip (with one file). Of HTML pages
+            the text is read. Also "hub:NAME" for all splits of a data set, and "packages".
+        columns: The columns to read. Text files have one `Text` and, in folders of classes, one `Label`.
+        config: The settings: the name of each column in the source, `encoding`, `delimiter` and `header`.
+        stdin: Standard input, as bytes: one document per line; the keys of a line that is a JSON object are columns.
 
     Raises:
-        UserError: See `read_rows`; or standard input is named twice.
+        UserError: A path does not exist or cannot be read. It has an unknown suffix, is empty or damaged, or lacks a
+            column. A quotation mark is never closed, or standard input is named twice. Errors in the contents are
+            raised while reading.
     """
     schema = schema_of(columns, config)
     if sum(str(path) == "-" for path in paths) > 1:

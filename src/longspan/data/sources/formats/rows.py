@@ -1,14 +1,14 @@
-"""Reading rows from files, folders and standard input one at a time, each with its exact place: `read_rows`."""
+"""Reading rows from files, folders and standard input one at a time, each with its exact place: `open_rows`."""
 
 import io
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from longspan.data.columns.kinds import Column, Text, Words
 from longspan.data.columns.media import Media
-from longspan.data.sources.announcements import note_left_out, noting_encodings
+from longspan.data.sources.announcements import note_left_out
 from longspan.data.sources.files.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
 from longspan.data.sources.files.documents import NEEDS, SHEETS, needs_reader
 from longspan.data.sources.files.encodings import AUTO
@@ -23,7 +23,7 @@ from longspan.data.sources.formats.folders import (
     read_files,
 )
 from longspan.data.sources.formats.parallel import parallel_files, read_parallel
-from longspan.data.sources.formats.schema import Row, Schema, schema_of
+from longspan.data.sources.formats.schema import Row, Schema
 from longspan.data.sources.formats.tables import (
     FORMATS,
     NESTED,
@@ -37,37 +37,11 @@ from longspan.data.sources.formats.tables import (
 from longspan.data.sources.formats.tmx import SUFFIX as TMX
 from longspan.machine.printing import note, printable
 
-__all__ = ["Row", "read_rows"]
-
-
-def read_rows(
-    path: Path | str, columns: Sequence[Column], config: Any, *, stdin: BinaryIO | None = None
-) -> Iterator[Row]:
-    """Read rows in constant memory, apart from the documents themselves.
-
-    Unusable rows have a `problem`: a required column without a value, damaged text, or a malformed line. Which
-    encodings "auto" found, and which files of a folder are no documents, is said on standard error.
-
-    Args:
-        path: A csv, tsv, jsonl (ndjson) or parquet file of rows, or "-" for `stdin`. A text file is one document, a
-            folder of text files one document each. With a `Label` among the columns, a folder has one sub-folder of
-            text files per class. Text formats may be compressed: .gz, .xz, .zst or .zip (with one file). Of HTML pages
-            the text is read.
-        columns: The columns to read. Text files have one `Text` and, in folders of classes, one `Label`.
-        config: The settings: the name of each column in the source, `encoding`, `delimiter` and `header`.
-        stdin: Standard input, as bytes: one document per line; the keys of a line that is a JSON object are columns.
-
-    Raises:
-        UserError: The path does not exist or cannot be read. It has an unknown suffix, is empty or damaged, or lacks a
-            column. A quotation mark is never closed. Errors in the contents are raised while reading.
-    """
-    schema = schema_of(columns, config)
-    rows = open_rows(path, schema, stdin)
-    return noting_encodings(rows) if schema.encoding == AUTO else rows
+__all__ = ["Row", "open_rows"]
 
 
 def open_rows(path: Path | str, schema: Schema, stdin: BinaryIO | None) -> Iterator[Row]:
-    """Do what `read_rows` does, but leave it to the caller to say which encodings were found."""
+    """Read the rows of one path, as `longspan.data.sources.paths.read_paths` does, which also says encodings."""
     if str(path) == "-" and stdin is not None:
         return _read_standard_input(stdin, schema)
     path = expand(path)

@@ -37,18 +37,13 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     except OSError:
         raise
     except Exception as error:
-        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        refused = "a TorchScript program, which is not run" if "TorchScript" in str(error) else ""
+        if named := re.search(r"GLOBAL ([\w.]+)", str(error)):
+            refused = f"objects ({named[1]}) that need code, and none was run"
         if refused:
             raise UserError(
-                f"expected only tensors in {str(path)!r}, got objects ({refused[1]}) that need code, and none was run; "
-                "load the file where it was written, and save only the weights with "
-                "`torch.save(model.state_dict(), 'pytorch_model.bin')`."
-            ) from None
-        if "TorchScript" in str(error):
-            raise UserError(
-                f"expected only tensors in {str(path)!r}, got a TorchScript program, which is not run; load the file "
-                "where it was written, and save only the weights with "
-                "`torch.save(model.state_dict(), 'pytorch_model.bin')`."
+                f"expected only tensors in {str(path)!r}, got {refused}; load the file where it was written, and save "
+                "only the weights with `torch.save(model.state_dict(), 'pytorch_model.bin')`."
             ) from None
         # The message of torch is about its own code, or suggests running whatever is in the file.
         raise UserError(f"{str(path)!r} is damaged or not a file of torch.save; get the file again.") from None

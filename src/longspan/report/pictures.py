@@ -164,7 +164,9 @@ def speeds(axes: "Axes", values: Sequence[float]) -> None:
 def save(figure: "Figure", path: Path) -> None:
     """Write a figure as PNG, with names as they are: none is read as a formula."""
     for axes in figure.axes:
-        _plain_text(axes)
+        # Such as "$5 to $10".
+        for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
+            label.set_parse_math(False)
     for legend in figure.legends:
         for text in legend.get_texts():
             text.set_parse_math(False)
@@ -180,9 +182,3 @@ def shortened(name: str) -> str:
     line = " ".join(name.split())
     # Names that differ only at one end remain distinct.
     return line if len(line) <= _CHARACTERS else f"{line[: _CHARACTERS // 2]}…{line[1 - _CHARACTERS // 2 :]}"
-
-
-def _plain_text(axes: "Axes") -> None:
-    """Keep class names such as "$5 to $10" from being read as formulas."""
-    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_parse_math(False)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from longspan.data.columns.values import in_order as sorted_labels
 from longspan.data.graphs.graph import UNLABELLED, Features, Graph, in_order
 from longspan.data.graphs.options import GraphData
 from longspan.errors import UserError
@@ -55,7 +56,7 @@ class RawGraph:
             loops=data.self_loops,
             nodes=len(self.names),
         )
-        classes = sorted({label for label in self.labels if label}, key=_by_number)
+        classes = sorted_labels({label for label in self.labels if label})
         number = {label: place for place, label in enumerate(classes)} | {"": UNLABELLED}
         labels = np.fromiter((number[label] for label in self.labels), np.int64, len(self.labels))
         if training and len(classes) < 2:
@@ -67,10 +68,6 @@ class RawGraph:
         if training and not len(kept.get("train", ())):
             raise UserError(f"expected labelled nodes to train on in {self.where}, got none; check data.split_column.")
         return Graph(self.where, self.names, self.features, edges, features, labels, classes, kept)
-
-
-def _by_number(label: str) -> tuple[int, str]:
-    return (int(label), "") if label.isdecimal() else (1 << 62, label)
 
 
 def _drawn(labels: np.ndarray, data: GraphData) -> dict[str, np.ndarray]:

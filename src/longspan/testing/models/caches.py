@@ -46,11 +46,7 @@ def cached_chunks(subject: Subject) -> Iterator[tuple[str, float]]:
 
 def cached_padding(subject: Subject) -> Iterator[tuple[str, float]]:
     """Continuing a prompt that is padded on the left, token by token, gives the whole pass without padding."""
-    _need_cache(subject)
-    if subject.task == "seq2seq":
-        raise NotApplicable("the target is not padded on the left")
-    if not subject.accepts("attention_mask"):
-        raise NotApplicable("forward takes no attention_mask")
+    _need_cache(subject, padded=True)
     ids, pad = subject.draw(len(LENGTHS)), subject.config.pad_token_id or 0
     rows, mask = padded(ids, LENGTHS, "left", 0, pad)
     # Every prompt has real tokens, and as many as a short convolution at most.
@@ -86,11 +82,7 @@ def beams(subject: Subject) -> Iterator[tuple[str, float]]:
 
 def generation(subject: Subject) -> Iterator[tuple[str, float]]:
     """The logits of `generate`, with prompts padded on the left, are those of the whole pass without padding."""
-    _need_cache(subject)
-    if subject.task == "seq2seq":
-        raise NotApplicable("the target is not padded on the left")
-    if not subject.accepts("attention_mask"):
-        raise NotApplicable("forward takes no attention_mask")
+    _need_cache(subject, padded=True)
     if not subject.model.can_generate():
         raise NotApplicable("it has no generate")
     lengths = [length - 8 for length in LENGTHS]
@@ -111,11 +103,14 @@ def _generate(subject: Subject, ids: Tensor, mask: Tensor | None, **options: Any
     return subject.model.generate(ids, max_new_tokens=_NEW, do_sample=False, return_dict_in_generate=True, **options)
 
 
-def _need_cache(subject: Subject) -> None:
+def _need_cache(subject: Subject, *, padded: bool = False) -> None:
     if subject.task == "masked":
         raise NotApplicable("it reads both directions")
-    if not subject.accepts("use_cache"):
-        raise NotApplicable("forward takes no use_cache")
+    subject.require("use_cache")
+    if padded and subject.task == "seq2seq":
+        raise NotApplicable("the target is not padded on the left")
+    if padded:
+        subject.require("attention_mask")
 
 
 def _stream(

@@ -34,8 +34,7 @@ def padding_on_the_left(subject: Subject) -> Iterator[tuple[str, float]]:
 
 
 def _padding(subject: Subject, side: str) -> Iterator[tuple[str, float]]:
-    if not subject.accepts("attention_mask"):
-        raise NotApplicable("forward takes no attention_mask")
+    subject.require("attention_mask")
     ids, pad = subject.draw(len(LENGTHS)), subject.config.pad_token_id or 0
     counted = subject.counts_positions and side == "left"
     whole = [
@@ -295,8 +294,7 @@ def saving(subject: Subject) -> Iterator[tuple[str, float]]:
 
 def logits_to_keep(subject: Subject) -> Iterator[tuple[str, float]]:
     """`logits_to_keep` returns the last logits of the whole pass."""
-    if not subject.accepts("logits_to_keep"):
-        raise NotApplicable("forward takes no logits_to_keep")
+    subject.require("logits_to_keep")
     ids = subject.draw(2)
     expected = subject.read(ids)
     for number in (1, 3):

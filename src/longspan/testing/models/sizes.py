@@ -62,11 +62,10 @@ NOISE = ("dropout", "pdrop", "layerdrop", "jitter")
 
 #: What else a type needs, by its name: sizes that depend on each other.
 OF_TYPES: dict[str, dict[str, Any]] = {
-    "bailing_hybrid": {"num_key_value_heads": HEADS},
+    **dict.fromkeys(("bailing_hybrid", "deepseek_v2", "deepseek_v3", "kimi_linear"), {"num_key_value_heads": HEADS}),
     "bamba": {"attn_layer_indices": [1]},
     # Rows of the checks are long enough for sparse attention.
-    "big_bird": {"block_size": 1, "num_random_blocks": 1},
-    "bigbird_pegasus": {"block_size": 1, "num_random_blocks": 1},
+    **dict.fromkeys(("big_bird", "bigbird_pegasus"), {"block_size": 1, "num_random_blocks": 1}),
     "funnel": {"block_sizes": [1, 1], "block_repeats": None, "num_decoder_layers": 1},
     "gpt_neo": {
         "num_layers": 2,
@@ -75,11 +74,8 @@ OF_TYPES: dict[str, dict[str, Any]] = {
     },
     "granitemoehybrid": {"layer_types": ["mamba", "attention", "mamba"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
-    "deepseek_v2": {"num_key_value_heads": HEADS},
-    "deepseek_v3": {"num_key_value_heads": HEADS},
     "mamba2": {"num_heads": 8},
-    "kimi_linear": {"num_key_value_heads": HEADS},
-    "led": {"attention_window": 8},
+    **dict.fromkeys(("led", "longformer"), {"attention_window": 8}),
     "lfm2": {
         "num_hidden_layers": 3,
         "full_attn_idxs": [1],
@@ -87,7 +83,6 @@ OF_TYPES: dict[str, dict[str, Any]] = {
         "block_multiple_of": 8,
     },
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv"]},
-    "longformer": {"attention_window": 8},
     "reformer": {
         "hash_seed": 0,
         "axial_pos_shape": [8, 16],

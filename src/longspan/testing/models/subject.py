@@ -74,6 +74,11 @@ class Subject:
         """Say whether `forward` has an argument of that name."""
         return name in self.parameters
 
+    def require(self, name: str) -> None:
+        """Raise NotApplicable unless `forward` has an argument of that name."""
+        if not self.accepts(name):
+            raise NotApplicable(f"forward takes no {name}")
+
     @functools.cached_property
     def source(self) -> str:
         """The code of the modules in which the class and its model without a head are; "" where there is none."""

@@ -2,13 +2,14 @@
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from longspan import recipes, tasks
 from longspan.data.sources.formats.rows import Row
+from longspan.errors import UserError
 from longspan.results import TrainingResult
 from longspan.tasks.base.task import Recipe, Run, Task
 from longspan.verbs.runs import load_run
@@ -62,6 +63,15 @@ def need(holds: bool, promise: str) -> None:
     """Raise AssertionError with a promise, a sentence without its full stop, unless it holds."""
     if not holds:
         raise AssertionError(f"{promise}.")
+
+
+def refused(promise: str, call: Callable[[], Any]) -> None:
+    """Raise AssertionError with a promise unless a call raises UserError."""
+    try:
+        call()
+    except UserError:
+        return
+    raise AssertionError(f"{promise}.")
 
 
 def same(one: Any, other: Any, where: str) -> None:

@@ -1,6 +1,7 @@
 """From what a user names to what is checked: a class of models with a tiny configuration."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +100,11 @@ def _configuration(
     config_class = LongspanConfig if name == LongspanConfig.model_type else CONFIG_MAPPING[name]
     if kind is not None and kind.config_class is not None:
         config_class = kind.config_class
-    try:
+    with _building(told):
         default = config_class()
         # Other attributes of a configuration may load code or weights.
         known = {key for key in default.to_dict() if not key.startswith("_")} - _NOT_SETTINGS
         return config_class(**{key: value for key, value in values.items() if key in known})
-    except Exception as error:
-        raise _cannot_build(told, error) from error
 
 
 _NOT_SETTINGS = {"architectures", "attn_implementation", "auto_map", "dtype", "model_type", "name_or_path"}
@@ -113,32 +112,30 @@ _NOT_SETTINGS |= {"quantization_config", "torch_dtype", "transformers_version"}
 
 
 def _small(kind: type[PreTrainedModel], config: PreTrainedConfig, task: Task, told: str) -> Subject:
-    try:
+    with _building(told):
         small = tiny(config, causal=task == "causal")
-    except UserError:
-        raise
-    except Exception as error:
-        raise _cannot_build(told, error) from error
     return _tried(Subject(kind, small, task), told)
 
 
 def _tried(subject: Subject, told: str) -> Subject:
     """Return a subject that can be built and reads tokens."""
-    try:
-        with torch.no_grad():
-            subject.read(subject.draw(1))
-    except UserError:
-        raise
-    except Exception as error:
-        raise _cannot_build(told, error) from error
+    with _building(told), torch.no_grad():
+        subject.read(subject.draw(1))
     return subject
 
 
-def _cannot_build(told: str, error: Exception) -> UserError:
-    return UserError(
-        f"expected a tiny model of {told!r} that reads tokens, got an error ({type(error).__name__}: "
-        f"{first_line(error)}); give longspan.testing.check_model a configuration of your own."
-    )
+@contextlib.contextmanager
+def _building(told: str) -> Iterator[None]:
+    """Raise UserError in place of any other error."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"expected a tiny model of {told!r} that reads tokens, got an error ({type(error).__name__}: "
+            f"{first_line(error)}); give longspan.testing.check_model a configuration of your own."
+        ) from error
 
 
 def _class_of(name: str, architectures: Any, told: str) -> tuple[type[PreTrainedModel], Task]:

@@ -118,9 +118,6 @@ _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 class _Nothing:
     """A placeholder for an object of another library; its contents are dropped."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> "_Nothing":
-        return super().__new__(cls)
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
 

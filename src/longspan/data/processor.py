@@ -196,7 +196,7 @@ class Processor(ABC):
         needed = {
             field.name
             for field in dataclasses.fields(cls)  # type: ignore[arg-type]
-            if field.default is dataclasses.MISSING is field.default_factory
+            if options.default(field) is options.REQUIRED
         }
         # Those with a default came later than the runs that lack them.
         if not needed <= values.keys() <= options.hints(cls).keys():

@@ -32,7 +32,8 @@ def _accuracies(result: Arena, start: Start, style: str) -> str:
     for mixer in result.mixers:
         scores = [_score(result.of(challenge, start, mixer)) for challenge in result.challenges]
         rows.append([_named(result, mixer), *map(number, scores), *_mean_of(scores)])
-    return table(["mixer", *result.challenges, *_mean_head(result)], rows, style)
+    mean = ["mean"] if len(result.challenges) > 1 else []
+    return table(["mixer", *result.challenges, *mean], rows, style)
 
 
 def _gains(result: Arena) -> tuple[list[str], list[list[str]]]:
@@ -81,10 +82,6 @@ def _named(result: Arena, mixer: str) -> str:
 
 def _score(run: ArenaRun | None) -> float | None:
     return None if run is None else run.score
-
-
-def _mean_head(result: Arena) -> list[str]:
-    return ["mean"] if len(result.challenges) > 1 else []
 
 
 def _mean_of(scores: Sequence[float | None]) -> list[str]:

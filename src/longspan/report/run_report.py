@@ -201,13 +201,10 @@ _SPLITS = ("train", "validation", "test")
 def _parts(report: RunReport) -> Table:
     """Scores of counts and network, where a model has both."""
     rows = []
-    for split, details in (
-        ("validation", report.result.details.get("parts")),
-        ("test", report.result.details.get("test_parts")),
-    ):
-        if isinstance(details, Mapping):
-            values = details.get("values")
-            values = values if isinstance(values, Mapping) else {}
+    for split, kept in (("validation", "parts"), ("test", "test_parts")):
+        details = report.result.details.get(kept)
+        values = details.get("values") if isinstance(details, Mapping) else None
+        if isinstance(values, Mapping):
             rows.append([split, *(values.get(name) if is_number(values.get(name)) else None for name in NAMES)])
     rows = [row for row in rows if any(cell is not None for cell in row[1:])]
     return Table("Parts of the model", ["split", *NAMES], rows)

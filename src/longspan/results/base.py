@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from longspan import options
 from longspan.results import html
 
 
@@ -26,9 +27,9 @@ class Result:
         Raises:
             ValueError: Two parts have one name.
         """
-        own, merged = {}, []
+        own, merged, failed = {}, [], getattr(self, "error", None) is not None
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            if getattr(self, "error", None) is not None and field.name != "error" and _is_optional(field):
+            if failed and field.name != "error" and options.default(field) is not options.REQUIRED:
                 continue
             value, entries = getattr(self, field.name), field.metadata.get("entries")
             if entries is None:
@@ -58,10 +59,6 @@ class Result:
             if pattern := field.metadata.get("figures"):
                 pictures += "".join(map(html.figure, sorted(Path(value).glob(pattern))))
         return tables + pictures
-
-
-def _is_optional(field: dataclasses.Field[Any]) -> bool:
-    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 
 def plain(value: Any) -> Any:

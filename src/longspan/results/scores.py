@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from longspan.errors import UserError, check_choice
+from longspan.errors.hints import matches
 from longspan.results.base import Result
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Scores(Result):
         odd = [
             name
             for name, shown in cls._shown().items()
-            if name in values and not _is_number(values[name]) and not (shown.optional and values[name] is None)
+            if name in values and not matches(values[name], float) and not (shown.optional and values[name] is None)
         ]
         if missing or odd:
             raise UserError(
@@ -127,10 +128,6 @@ def check_finite(values: "Tensor", what: str) -> None:
             f"expected finite outputs of the model, got some that are not finite for {broken:,} of {len(values):,} "
             f"{what}, as after a training run that diverged; lower training.learning_rate."
         )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 S = TypeVar("S", bound=Scores)

@@ -2,10 +2,8 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 #: The least and the largest ratio of width to height of a crop, compared with that of the image (Szegedy et al. 2015).
 _RATIO = 4 / 3
@@ -30,7 +28,7 @@ class Augmentation:
         """Return the changes of an epoch, from 0 up."""
         return replace(self, warp=self.warp * min(1, epoch / _GROWTH))
 
-    def changed(self, array: "np.ndarray", random: "np.random.Generator") -> "np.ndarray":
+    def changed(self, array: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """Return an image (h, w, c) uint8, changed at random, of the same size."""
         if self.flip and random.random() < 0.5:
             array = array[:, ::-1]
@@ -42,21 +40,16 @@ class Augmentation:
             array = _shifted(array, self.shift, random)
         return array
 
-    def mixed(
-        self, array: "np.ndarray", other: "np.ndarray", random: "np.random.Generator"
-    ) -> "tuple[np.ndarray, float]":
+    def mixed(self, array: np.ndarray, other: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, float]:
         """Return an image with another one mixed in, scaled to its size, and the share of that one (mixup)."""
-        import numpy as np
-
         share = float(random.beta(self.mixup, self.mixup))
         other = resized(other, array.shape[0], array.shape[1])
         mixture = np.rint((1 - share) * array.astype(np.float32) + share * other.astype(np.float32))
         return mixture.astype(np.uint8), share
 
 
-def resized(array: "np.ndarray", height: int, width: int) -> "np.ndarray":
+def resized(array: np.ndarray, height: int, width: int) -> np.ndarray:
     """Return an image (h, w, c) uint8 of another size."""
-    import numpy as np
     from PIL import Image
 
     if array.shape[:2] == (height, width):
@@ -66,7 +59,7 @@ def resized(array: "np.ndarray", height: int, width: int) -> "np.ndarray":
     return found.reshape(height, width, -1)
 
 
-def _cropped(array: "np.ndarray", least: float, random: "np.random.Generator") -> "np.ndarray":
+def _cropped(array: np.ndarray, least: float, random: np.random.Generator) -> np.ndarray:
     height, width = array.shape[:2]
     area, ratio = random.uniform(least, 1), math.exp(random.uniform(-1, 1) * math.log(_RATIO))
     high = min(height, max(1, round(height * math.sqrt(area / ratio))))
@@ -75,17 +68,14 @@ def _cropped(array: "np.ndarray", least: float, random: "np.random.Generator") -
     return resized(array[top : top + high, left : left + wide], height, width)
 
 
-def _shifted(array: "np.ndarray", most: int, random: "np.random.Generator") -> "np.ndarray":
-    import numpy as np
-
+def _shifted(array: np.ndarray, most: int, random: np.random.Generator) -> np.ndarray:
     height, width = array.shape[:2]
     down, right = (int(random.integers(-most, most + 1)) for _ in range(2))
     rows, columns = _mirrored(height, np.arange(height) - down), _mirrored(width, np.arange(width) - right)
     return array[np.ix_(rows, columns)]
 
 
-def _warped(array: "np.ndarray", most: float, random: "np.random.Generator") -> "np.ndarray":
-    import numpy as np
+def _warped(array: np.ndarray, most: float, random: np.random.Generator) -> np.ndarray:
     from PIL import Image
 
     height, width, channels = array.shape
@@ -104,9 +94,7 @@ def _warped(array: "np.ndarray", most: float, random: "np.random.Generator") -> 
     return np.asarray(changed).reshape(array.shape)
 
 
-def _mirrored(length: int, places: "np.ndarray") -> "np.ndarray":
+def _mirrored(length: int, places: np.ndarray) -> np.ndarray:
     """Rows or columns at places, some of them outside an image, whose edges are mirrored."""
-    import numpy as np
-
     places = places % (2 * length)
     return np.minimum(places, 2 * length - 1 - places)

@@ -1,11 +1,13 @@
 """The settings of images: `ImageData`."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from longspan.data.config import SourceData
-from longspan.data.images.augmentation import Augmentation
 from longspan.options import Range, option
+
+if TYPE_CHECKING:
+    from longspan.data.images.augmentation import Augmentation
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class ImageData(SourceData):
         return replace(self, flip=flip, warp=0.0 if flip else self.warp)
 
     @property
-    def augmentation(self) -> Augmentation:
+    def augmentation(self) -> "Augmentation":
         """Changes of images in training."""
+        from longspan.data.images.augmentation import Augmentation
+
         return Augmentation(bool(self.flip), self.shift, self.crop, self.mixup, self.warp)

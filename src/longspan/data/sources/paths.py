@@ -8,7 +8,6 @@ from typing import Any, BinaryIO
 
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.announcements import noting_encodings
-from longspan.data.sources.files.encodings import AUTO
 from longspan.data.sources.files.opening import expand
 from longspan.data.sources.formats.packages import list_packages, read_packages, site_folders
 from longspan.data.sources.formats.rows import Row, open_rows
@@ -49,7 +48,7 @@ def read_paths(
         rows = opened[0][1]
     else:
         rows = chain.from_iterable(_placed(str(path), found) for path, found in opened)
-    return noting_encodings(rows) if schema.encoding == AUTO else rows
+    return noting_encodings(rows)
 
 
 def example_path(config: Any, columns: Sequence[Column]) -> str | None:

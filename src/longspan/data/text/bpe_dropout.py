@@ -91,7 +91,7 @@ class BpeDropout:
             pieces.append((letters, self._merged(letters, None)))
         return pieces
 
-    def _merged(self, letters: list[int], kept: "_Kept | None") -> list[int]:
+    def _merged(self, letters: list[int], kept: "_KeepDraws | None") -> list[int]:
         """Return a segmentation of the letters of a word; without `kept`, the one with all merges."""
         ids, merges = list(letters), self._merges
         while True:

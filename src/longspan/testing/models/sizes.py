@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from longspan.errors.hints import matches
 from longspan.models import LongspanConfig
 
 LAYERS = 3
@@ -62,10 +63,12 @@ NOISE = ("dropout", "pdrop", "layerdrop", "jitter")
 
 #: What else a type needs, by its name: sizes that depend on each other.
 OF_TYPES: dict[str, dict[str, Any]] = {
-    **dict.fromkeys(("bailing_hybrid", "deepseek_v2", "deepseek_v3", "kimi_linear"), {"num_key_value_heads": HEADS}),
+    **{
+        name: {"num_key_value_heads": HEADS} for name in ("bailing_hybrid", "deepseek_v2", "deepseek_v3", "kimi_linear")
+    },
     "bamba": {"attn_layer_indices": [1]},
     # Rows of the checks are long enough for sparse attention.
-    **dict.fromkeys(("big_bird", "bigbird_pegasus"), {"block_size": 1, "num_random_blocks": 1}),
+    **{name: {"block_size": 1, "num_random_blocks": 1} for name in ("big_bird", "bigbird_pegasus")},
     "funnel": {"block_sizes": [1, 1], "block_repeats": None, "num_decoder_layers": 1},
     "gpt_neo": {
         "num_layers": 2,
@@ -75,7 +78,7 @@ OF_TYPES: dict[str, dict[str, Any]] = {
     "granitemoehybrid": {"layer_types": ["mamba", "attention", "mamba"]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
     "mamba2": {"num_heads": 8},
-    **dict.fromkeys(("led", "longformer"), {"attention_window": 8}),
+    **{name: {"attention_window": 8} for name in ("led", "longformer")},
     "lfm2": {
         "num_hidden_layers": 3,
         "full_attn_idxs": [1],
@@ -121,10 +124,10 @@ def tiny(config: PreTrainedConfig, causal: bool) -> PreTrainedConfig:
     if isinstance(config, LongspanConfig):
         return _tiny_longspan(config, causal)
     own = OF_TYPES.get(config.model_type, {})
-    changes = {name: value for name, value in SIZES.items() if _is_number(given.get(name))}
-    changes |= {name: 0.0 for name, value in given.items() if _is_number(value) and any(part in name for part in NOISE)}
+    changes = {name: value for name, value in SIZES.items() if matches(given.get(name), float)}
+    changes |= _without_noise(given)
     kinds, depth = _layers(given)
-    changes |= {name: depth for name in DEPTHS if _is_number(given.get(name))} | kinds
+    changes |= {name: depth for name in DEPTHS if matches(given.get(name), float)} | kinds
     if causal and "is_decoder" in given:
         changes["is_decoder"] = True
     kept = {name: value for name, value in given.items() if name in _KEPT}
@@ -136,26 +139,25 @@ def _tiny_longspan(config: LongspanConfig, causal: bool) -> LongspanConfig:
     given = config.to_dict()
     depth = max(2, len(config.mixers or ()))
     sizes = {"dim": WIDTH, "depth": depth, "heads": HEADS, "vocab_size": VOCABULARY, "embedding_dim": None}
-    rates = {name: 0.0 for name, value in given.items() if _is_number(value) and any(part in name for part in NOISE)}
     embeddings = dict(given["embeddings"] or {})
     if embeddings.get("ngrams"):
         embeddings["ngram_buckets"] = 64
     parts = {"embeddings": embeddings, "causal": causal or config.causal}
     special = {name: value for name, value in SPECIAL.items() if given.get(name) is not None}
-    return LongspanConfig(**{**given, **sizes, **rates, **parts, **special})
+    return LongspanConfig(**{**given, **sizes, **_without_noise(given), **parts, **special})
 
 
 #: Settings that are not sizes, and that a tiny configuration takes over from the given one.
 _KEPT = {"hidden_act", "tie_word_embeddings", "position_embedding_type"}
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _without_noise(given: Mapping[str, Any]) -> dict[str, float]:
+    return {name: 0.0 for name, value in given.items() if matches(value, float) and any(map(name.count, NOISE))}
 
 
 def _layers(given: Mapping[str, Any]) -> tuple[dict[str, list[Any]], int]:
     """Return settings that list a kind for each layer, shortened, and the number of layers."""
-    depth = next((given[name] for name in DEPTHS if _is_number(given.get(name))), None)
+    depth = next((given[name] for name in DEPTHS if matches(given.get(name), float)), None)
     lists = {name: value for name, value in given.items() if isinstance(value, list) and value and len(value) == depth}
     rows = list(zip(*lists.values(), strict=True)) if lists else []
     hashable = [row for row in rows if all(isinstance(cell, str | int | float | bool) for cell in row)]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from longspan import recipes
+from longspan import options, recipes
 from longspan.data.columns.annotations import Annotated
 from longspan.data.columns.files import File
 from longspan.data.columns.kinds import Column
@@ -175,7 +175,7 @@ def declares_itself(subject: Subject) -> None:
     for kind in (task.training_options, task.evaluation_options, task.data_config):
         need(dataclasses.is_dataclass(kind), f"{kind.__name__} must be a dataclass")
         for field in dataclasses.fields(kind):
-            given = (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+            given = options.default(field) is not options.REQUIRED
             need(given, f"{kind.__name__}.{field.name} must have a default, for recipes that do not say")
         kind()
     for kind in (task.training_options, task.evaluation_options):

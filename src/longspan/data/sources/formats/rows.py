@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from longspan.data.columns.kinds import Column, Text, Words
+from longspan.data.columns.kinds import Text, Words
 from longspan.data.columns.media import Media
 from longspan.data.sources.announcements import note_left_out
 from longspan.data.sources.files.decoding import LONGEST_LINE, NotText, broken, decode, is_damaged, open_text
@@ -115,7 +115,8 @@ def _read_lines(stdin: BinaryIO, schema: Schema) -> Iterator[Row]:
             yield Row({}, where, undecoded)
             continue
         # Not every text that starts with a brace is JSON.
-        cells, problem = json_object(text, schema.encoding) if _may_be_json(text, line_column) else (None, "")
+        may_be_json = line_column is None or text.lstrip().startswith("{")
+        cells, problem = json_object(text, schema.encoding) if may_be_json else (None, "")
         if cells is not None:
             for column in schema.of(Text):
                 found = cells.get(schema.names[column.name])
@@ -143,7 +144,3 @@ def _lines(stdin: BinaryIO, encoding: str) -> Iterator[tuple[str, str, str]]:
             yield "", "", error.problem
         else:
             yield text, found, ""
-
-
-def _may_be_json(text: str, line_column: Column | None) -> bool:
-    return line_column is None or text.lstrip().startswith("{")

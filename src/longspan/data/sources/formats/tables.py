@@ -187,11 +187,6 @@ def check_once(names: Sequence[str], sources: Sequence[str], file: str) -> None:
             raise UserError(f"{file}: expected one column {source!r}, got {times}; rename or remove the others.")
 
 
-def first_row(path: Path, schema: Schema) -> list[str]:
-    """Return the fields of the first row: with a header, the names of the columns."""
-    return _first_rows(path, schema, _delimiter(path, schema))[0]
-
-
 def _hint(path: Path, schema: Schema, delimiter: str, fields: list[str]) -> str:
     """Remedy for a file that lacks a column, as its first rows suggest; an empty text if they do not."""
     if fields[0].lower().startswith("sep="):
@@ -306,7 +301,8 @@ def column_names(path: Path, schema: Schema) -> list[str]:
             return []
     schema = replace(schema, encoding=encoding_of(path, schema.encoding))
     if kind in (".csv", ".tsv"):
-        return first_row(path, schema)
+        # With a header, the names of the columns.
+        return _first_rows(path, schema, _delimiter(path, schema))[0]
     with open_packed(path) as raw, open_text(raw, printable(path.name), schema.encoding, "\n") as lines:
         line = next((line for line in lines if line.strip()), "")
     return list(json_object(line, schema.encoding)[0] or ())

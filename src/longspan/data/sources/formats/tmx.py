@@ -34,18 +34,14 @@ def read_tmx(path: Path, schema: Schema) -> Iterator[Row]:
         if problem:
             yield Row({}, where, problem)
             continue
-        cells = {column: _of(unit, column) for column in schema.sources}
+        found = {column: _match(list(unit), column) for column in schema.sources}
+        cells = {column: None if language is None else unit[language] for column, language in found.items()}
         if not checked and any(cells[needed] is None for needed in schema.required_names):
             known = list(dict.fromkeys(language for each, _ in _units(path, name) for language in each))
             present = [column for column in schema.sources if _match(known, column) is not None]
             schema.check_present(name, list(dict.fromkeys([*known, *present])))
         checked = True
         yield schema.row(cells, where, path.parent)
-
-
-def _of(unit: dict[str, str], column: str) -> str | None:
-    found = _match(list(unit), column)
-    return None if found is None else unit[found]
 
 
 def _match(languages: Sequence[str], column: str) -> str | None:

@@ -18,8 +18,9 @@ from datasets import Dataset, Features, List, Value
 from tokenizers import normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerBase
 
+from longspan.data.batches.encoding import mapped_once
 from longspan.data.config import TRAINED_TOKENS, DataConfig
-from longspan.data.text.tokenization import map_once, token_ids
+from longspan.data.text.tokenization import token_facts, token_ids
 
 _PIECE = 1 << 16
 """Approximate number of bytes in a piece."""
@@ -87,7 +88,8 @@ def tokenize_documents(
     arrow = dataset.with_format("arrow")
     longest = max(pc.max(pc.binary_length(batch["text"])).as_py() for batch in arrow.iter(_ROWS))
     rows = max(1, min(_ROWS, _BATCH // max(1, longest)))
-    return map_once(arrow, examples, Features(_FEATURES), [cut], tokenizer, description, rows).with_format(None)
+    facts, slow = [*token_facts(tokenizer), cut], not tokenizer.is_fast
+    return mapped_once(arrow, examples, Features(_FEATURES), facts, description, rows, slow=slow).with_format(None)
 
 
 def token_arrays(dataset: Dataset) -> list[np.ndarray]:

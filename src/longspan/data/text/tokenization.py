@@ -11,12 +11,10 @@ from weakref import WeakKeyDictionary
 import datasets
 import numpy as np
 import tokenizers
-from datasets import Dataset, Features
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from longspan.data.batches.encoding import mapped_once
 from longspan.data.config import BYTE_PAIRS, TRAINED_TOKENS, DataConfig
 from longspan.data.sources.files.full_disk import needing_room
 from longspan.data.sources.files.opening import expand, missing
@@ -222,34 +220,9 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase, texts: int) -> list[np.nd
     return special_ids(_encoding(tokenizer), texts, tokenizer.name_or_path)
 
 
-def map_once(
-    dataset: Dataset,
-    function: Callable[..., Any],
-    features: Features,
-    facts: list[Any],
-    tokenizer: PreTrainedTokenizerBase,
-    description: str,
-    batch_size: int = 128,
-    *,
-    with_indices: bool = False,
-) -> Dataset:
-    """Apply a function to batches of documents, unless its result is in the cache of `datasets`.
-
-    Args:
-        dataset: The documents.
-        function: Maps a batch of them, in the data set's format, to the columns of `features`.
-        features: The columns of the result; no others are kept.
-        facts: Everything the result depends on besides documents and tokenizer, as JSON.
-        tokenizer: The tokenizer that the function uses.
-        description: The label of the progress bar.
-        batch_size: Documents read, encoded and written at a time; they may be long.
-        with_indices: Whether the function also gets the numbers of these documents.
-    """
-    whole = [TOKENS_VERSION, tokenizer_hash(tokenizer), *facts]
-    slow = not tokenizer.is_fast
-    return mapped_once(
-        dataset, function, features, whole, description, batch_size, slow=slow, with_indices=with_indices
-    )
+def token_facts(tokenizer: PreTrainedTokenizerBase) -> list[Any]:
+    """Return all that tokens depend on besides texts, as JSON, for `mapped_once`."""
+    return [TOKENS_VERSION, tokenizer_hash(tokenizer)]
 
 
 def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:

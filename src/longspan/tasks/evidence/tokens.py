@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.batches.by_length import padded_length
+from longspan.data.batches.encoding import mapped_once
 from longspan.data.batches.streams import Stream, pad
 from longspan.data.columns.parts import Alternatives, first, items_of, under
 from longspan.data.columns.values import BadCell, described
-from longspan.data.text.tokenization import map_once, token_ids
+from longspan.data.text.tokenization import token_facts, token_ids
 from longspan.models.parts.losses import IGNORED
 from longspan.training.encoder_outputs import COMPUTED
 
@@ -44,8 +45,8 @@ def tokenise(examples: Dataset, tokenizer: PreTrainedTokenizerBase, name: str) -
         ]
         return {column: [row[column] for row in rows] for column in _FEATURES}
 
-    facts = [QUESTIONS_AT_ONCE]
-    return map_once(examples, convert, Features(_FEATURES), facts, tokenizer, f"Tokenising {name}", batch_size=16)
+    facts, slow = [*token_facts(tokenizer), QUESTIONS_AT_ONCE], not tokenizer.is_fast
+    return mapped_once(examples, convert, Features(_FEATURES), facts, f"Tokenising {name}", 16, slow=slow)
 
 
 def tokenise_document(

@@ -10,8 +10,9 @@ from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from longspan.data.batches.drawn import DrawnExamples, Index
+from longspan.data.batches.encoding import mapped_once
 from longspan.data.text.masks import around_masks
-from longspan.data.text.tokenization import map_once
+from longspan.data.text.tokenization import token_facts
 from longspan.data.text.tokenizer_training import MASK
 
 _SENTINEL = "<extra_id_{}>"
@@ -176,10 +177,10 @@ def windows(
                     column.append(value)
         return pa.table(columns, schema=_FEATURES.arrow_schema)
 
-    facts = [size, masking.share, masking.mean, masking.sentinels.tolist(), scored.tolist(), "spans"]
+    masks = [masking.share, masking.mean, masking.sentinels.tolist()]
+    facts = [*token_facts(tokenizer), size, *masks, scored.tolist(), "spans"]
     arrow = documents.select_columns(["input_ids"]).with_format("arrow")
-    made = map_once(arrow, cut, _FEATURES, facts, tokenizer, description, 16, with_indices=True)
-    return made.with_format(None)
+    return mapped_once(arrow, cut, _FEATURES, facts, description, 16, with_indices=True).with_format(None)
 
 
 class DrawnSpans(DrawnExamples[dict[str, Any]]):

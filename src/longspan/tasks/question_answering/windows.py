@@ -8,8 +8,9 @@ import numpy as np
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
+from longspan.data.batches.encoding import mapped_once
 from longspan.data.text.offsets import tokens_with_offsets
-from longspan.data.text.tokenization import map_once, special_tokens, token_ids
+from longspan.data.text.tokenization import special_tokens, token_facts, token_ids
 from longspan.errors import UserError
 from longspan.models.parts.losses import IGNORED
 from longspan.tasks.question_answering.options import QuestionsData
@@ -207,8 +208,9 @@ def tokenize_questions(dataset: Dataset, reading: Reading, description: str) -> 
             found += rows
         return {name: [row[name] for row in found] for name in FEATURES}
 
-    facts: list[Any] = ["windows", 1, reading.limit, reading.overlap]
-    return map_once(dataset, examples, Features(FEATURES), facts, reading.tokenizer, description)
+    facts = [*token_facts(reading.tokenizer), "windows", 1, reading.limit, reading.overlap]
+    slow = not reading.tokenizer.is_fast
+    return mapped_once(dataset, examples, Features(FEATURES), facts, description, slow=slow)
 
 
 def reading_of(tokenizer: PreTrainedTokenizerBase, data: QuestionsData, most: int | None) -> Reading:

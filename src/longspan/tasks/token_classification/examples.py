@@ -7,8 +7,9 @@ from typing import Any
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
+from longspan.data.batches.encoding import mapped_once
 from longspan.data.batches.streams import Stream
-from longspan.data.text.tokenization import map_once
+from longspan.data.text.tokenization import token_facts
 from longspan.data.text.words import WordEncoder
 from longspan.models.parts.losses import IGNORED
 from longspan.tasks.token_classification.labelled_documents import by_sentence
@@ -47,7 +48,7 @@ class Reader(WordReader):
     def tokens(self, dataset: Dataset, description: str) -> Dataset:
         """Return the examples of rows, with the columns `FEATURES`."""
         encoder = WordEncoder.of(self.tokenizer)
-        facts = [self.limit, self.scheme, dict(self.labels), dict(self.features), CONTEXT]
+        facts = [*token_facts(self.tokenizer), self.limit, self.scheme, dict(self.labels), dict(self.features), CONTEXT]
 
         def examples(batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
             found: dict[str, list[Any]] = {name: [] for name in FEATURES}
@@ -58,7 +59,7 @@ class Reader(WordReader):
                         found[name].append(value)
             return found
 
-        return map_once(dataset, examples, Features(FEATURES), facts, self.tokenizer, description, with_indices=True)
+        return mapped_once(dataset, examples, Features(FEATURES), facts, description, with_indices=True)
 
     def windows(self, encoder: WordEncoder, row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         """Yield the examples of one document: `tokens`, and perhaps `labels`, `sentences` and `feature`."""

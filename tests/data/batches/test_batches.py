@@ -146,18 +146,16 @@ def test_impossible_limits() -> None:
         LengthBatches([1], 1, shuffle=False, rank=2, world=2)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_pad(side: str) -> None:
+def test_pad() -> None:
     examples: list[dict[str, Any]] = [
         {"input_ids": [5, 6, 7], "labels": 1, "length": 3},
         {"input_ids": np.array([8], dtype=np.int32), "labels": 0, "length": 1},
         {"input_ids": [], "labels": 2, "length": 0},
     ]
-    batch = pad(examples, {"input_ids": Stream(fill=9, mask="attention_mask")}, side)
-    gaps = [8, 9, 9] if side == "right" else [9, 9, 8]
+    batch = pad(examples, {"input_ids": Stream(fill=9, mask="attention_mask")})
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
-    assert batch["input_ids"].tolist() == [[5, 6, 7], gaps, [9, 9, 9]]
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [int(gap != 9) for gap in gaps], [0, 0, 0]]
+    assert batch["input_ids"].tolist() == [[5, 6, 7], [8, 9, 9], [9, 9, 9]]
+    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0], [0, 0, 0]]
     assert batch["labels"].tolist() == [1, 0, 2]
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
 
@@ -185,10 +183,8 @@ def test_streams_have_lengths_of_their_own() -> None:
     assert spare["labels"].tolist() == [[-100]]
 
 
-def test_pad_without_labels_and_on_no_side() -> None:
+def test_pad_without_labels() -> None:
     assert set(pad([{"input_ids": [1]}], TOKENS)) == {"input_ids", "attention_mask"}
-    with pytest.raises(ValueError, match="'right' or 'left', got 'top'"):
-        pad([{"input_ids": [1]}], TOKENS, side="top")
 
 
 @given(lengths=LENGTHS, batch_size=st.integers(1, 9), max_tokens=st.integers(0, 100))

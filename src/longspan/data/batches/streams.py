@@ -58,56 +58,38 @@ def measured(streams: Mapping[str, Stream]) -> list[str]:
     return [main, *[name for name in others if streams[name].mask][:1]]
 
 
-def pad(
-    examples: Sequence[Mapping[str, Any]], streams: Mapping[str, Stream], side: str = "right"
-) -> dict[str, torch.Tensor]:
-    """Stack examples into a batch, each stream padded to `padded_length` of its longest.
+def pad(examples: Sequence[Mapping[str, Any]], streams: Mapping[str, Stream]) -> dict[str, torch.Tensor]:
+    """Stack examples into a batch, each stream padded on the right to `padded_length` of its longest.
 
     Args:
         examples: Each has the streams, those that the first one lacks excepted, and optionally `labels`, numbers of
             one type and shape, unless these are one of the streams.
         streams: The streams to read, by name, the main one first.
-        side: The side to pad, "right" or "left".
 
     Returns:
         By name, the streams (b, t) or (b, t, width), or (1 + width, n) where they are joined, their masks (b, t)
         int64, and `labels` (b, ...).
-
-    Raises:
-        ValueError: `side` is neither "right" nor "left".
     """
-    if side not in ("right", "left"):
-        raise ValueError(f"side must be 'right' or 'left', got {side!r}.")
     batch = {}
-    starts: list[int] = []
     for name, stream in streams.items():
         if name not in examples[0]:
             continue
         rows = [stream.array(example[name]) for example in examples]
         if stream.joined:
-            batch[name] = _joined(rows, starts)
+            numbers = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+            batch[name] = torch.from_numpy(np.concatenate([numbers[:, None], np.concatenate(rows)], 1).T.copy())
             continue
         longest = padded_length(max(map(len, rows)))
-        begin = [longest - len(row) if side == "left" else 0 for row in rows]
-        starts = starts or begin
         values = np.full((len(rows), longest, *rows[0].shape[1:]), stream.fill, dtype=rows[0].dtype)
-        for number, (row, start) in enumerate(zip(rows, begin, strict=True)):
-            values[number, start : start + len(row)] = row
+        for number, row in enumerate(rows):
+            values[number, : len(row)] = row
         batch[name] = torch.from_numpy(values)
         if stream.mask:
-            first, places = np.array(begin)[:, None], np.arange(longest)
-            real = (places >= first) & (places < first + np.array([[len(row)] for row in rows]))
+            real = np.arange(longest) < np.array([[len(row)] for row in rows])
             batch[stream.mask] = torch.from_numpy(real.astype(np.int64))
     if "labels" in examples[0] and "labels" not in streams:
         batch["labels"] = torch.from_numpy(np.stack([np.asarray(example["labels"]) for example in examples]))
     return batch
-
-
-def _joined(rows: Sequence[np.ndarray], starts: Sequence[int]) -> torch.Tensor:
-    """Return positions of all rows, where those of each begin at `starts`, with the numbers of the rows in front."""
-    numbers = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    places = np.concatenate([row + start for row, start in zip(rows, starts, strict=True)])
-    return torch.from_numpy(np.concatenate([numbers[:, None], places], 1).T.copy())
 
 
 def nothing(example: Mapping[str, Any], streams: Mapping[str, Stream]) -> dict[str, torch.Tensor]:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import FileSystemLoader, Template
 
 from longspan.machine.printing import code_names
 from longspan.models.publishing import LIBRARY, NAME, REPOSITORY
 from longspan.report import count, duration, number, scores_table, share, size, stopped
+from longspan.report.templating import environment
 from longspan.results import TrainingResult
 
 
@@ -37,18 +38,11 @@ def card_template(kind: type) -> Template:
     """Template of the cards of a task: `card.md` beside its class or a base class, else `base.md` of all tasks."""
     # A class of a notebook has no file.
     files = [getattr(sys.modules.get(base.__module__), "__file__", None) for base in kind.__mro__]
-    environment = Environment(
-        loader=FileSystemLoader(list(dict.fromkeys(Path(file).parent for file in files if file))),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(
-        {"code_names": code_names, "count": count, "duration": duration, "number": number, "share": share, "size": size}
-    )
-    environment.filters["percent"] = "{:.0%}".format
-    return environment.select_template(["card.md", "base.md"])
+    folders = list(dict.fromkeys(Path(file).parent for file in files if file))
+    made = environment(FileSystemLoader(folders), keep_trailing_newline=True)
+    made.filters |= {"code_names": code_names, "count": count, "duration": duration, "number": number, "share": share}
+    made.filters |= {"size": size, "percent": "{:.0%}".format}
+    return made.select_template(["card.md", "base.md"])
 
 
 def model_card(

@@ -328,8 +328,8 @@ def signed(score: float, largest: float) -> str:
     return f"{score:+.{places}f}"
 
 
-def _row(explanation: Explanation, piece: Piece, largest: float) -> dict[str, str]:
-    before, after = around(explanation.text, piece, _AROUND) if explanation.text else ("", "")
+def _row(explanation: Explanation, piece: Piece, largest: float, most: int = _AROUND) -> dict[str, str]:
+    before, after = around(explanation.text, piece, most) if explanation.text else ("", "")
     place = f"{100 * piece.start / max(1, explanation.length):.0f} %"
     return {"score": signed(piece.score, largest), "before": before, "word": piece.text, "after": after, "place": place}
 
@@ -350,23 +350,15 @@ def explanation_summary(explanation: Explanation) -> str:
     rows = [word for word in ordered[:_PRINTED] if word.score > 0] + [
         word for word in ordered[-_PRINTED:] if word.score < 0
     ]
-    length = max(1, explanation.length)
     largest = max((abs(word.score) for word in ordered), default=0.0)
-    parts = [
-        said,
-        table(
-            [WHAT[explanation.places][0], "score", "at", *(["in its place"] if explanation.text else [])],
-            (
-                [
-                    word.text,
-                    signed(word.score, largest),
-                    f"{100 * word.start / length:.0f} %",
-                    *([_place(explanation.text, word)] if explanation.text else []),
-                ]
-                for word in rows
-            ),
-        ),
-    ]
+    shown = [_row(explanation, word, largest, _BESIDE) for word in rows]
+    headers = [WHAT[explanation.places][0], "score", "at"]
+    cells = [[one["word"], one["score"], one["place"]] for one in shown]
+    if explanation.text:
+        headers.append("in its place")
+        for row, one in zip(cells, shown, strict=True):
+            row.append(unbroken(one["before"] + one["word"] + one["after"]).strip())
+    parts = [said, table(headers, cells)]
     if explanation.ngrams:
         grams = ([one["text"], f"{one['score']:+.3f}", str(one["times"])] for one in explanation.ngrams[:_PRINTED])
         parts.append(table(["n-gram", "score", "times"], grams))
@@ -377,8 +369,3 @@ def explanation_summary(explanation: Explanation) -> str:
         )
         parts.append(table(["scores", "comprehensiveness", "sufficiency"], checks))
     return "\n\n".join(parts)
-
-
-def _place(text: str, word: Piece) -> str:
-    before, after = around(text, word, _BESIDE)
-    return unbroken(before + word.text + after).strip()

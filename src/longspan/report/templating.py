@@ -5,7 +5,7 @@ import json
 import math
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined, Template
 
 _LARGEST = 1e300
 
@@ -18,15 +18,14 @@ def template(name: str) -> Template:
     return _environment().get_template(name)
 
 
+def environment(loader: BaseLoader, **options: bool) -> Environment:
+    """Return an environment of templates in which whatever is undefined is an error."""
+    return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
+
+
 @functools.cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("longspan.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = environment(PackageLoader("longspan.report"), autoescape=True)
     made.filters["cell"] = cell
     made.tests["amount"] = is_number
     return made

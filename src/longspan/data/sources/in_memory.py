@@ -304,7 +304,7 @@ def _cells(rows: Iterable[Any], what: str, schema: Schema) -> Iterator[dict[str,
     annotated = bool(schema.of(Annotated))
     for number, row in _numbered(rows, what):
         row = unpaired(row) if annotated else row
-        own = Mapping if isinstance(row, Mapping) else tuple if _is_two(row) else object
+        own = Mapping if isinstance(row, Mapping) else tuple if isinstance(row, tuple) and len(row) == 2 else object
         kind = kind or own
         if own is not kind:
             raise UserError(f"expected rows of one kind, got {described(row)} in {named_row(f'the {what}', number)}.")
@@ -325,10 +325,6 @@ def _numbered(rows: Iterable[Any], what: str) -> Iterator[tuple[int, Any]]:
     except Exception as error:
         error.add_note(f"This came after {named_row(f'the {what}', number)}.")
         raise
-
-
-def _is_two(row: Any) -> bool:
-    return isinstance(row, tuple) and len(row) == 2
 
 
 def _joined(columns: Mapping[str, Any], what: str, schema: Schema, files: Files) -> pa.Table:

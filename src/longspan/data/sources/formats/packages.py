@@ -1,9 +1,9 @@
 """A data set that every machine has: the source files of installed Python packages, labelled by package."""
 
-import hashlib
 import os
 import sysconfig
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from longspan.data.sources.files.opening import open_packed
@@ -55,11 +55,8 @@ def list_packages(folders: Sequence[Path], classes: int = 0) -> list[DocumentFil
             "data of your own."
         )
     largest = sorted(packages, key=lambda name: (-len(packages[name]), name))[:wanted]
-    return [file for name in largest for file in sorted(packages[name], key=_shuffled)]
-
-
-def _shuffled(file: DocumentFile) -> bytes:
-    return hashlib.sha256(file.where.encode()).digest()
+    shuffled = {name: sorted(packages[name], key=lambda file: sha256(file.where.encode()).digest()) for name in largest}
+    return [file for files in shuffled.values() for file in files]
 
 
 def read_packages(files: Sequence[DocumentFile], schema: Schema, files_per_class: int = 0) -> Iterator[Row]:
@@ -80,7 +77,7 @@ def read_packages(files: Sequence[DocumentFile], schema: Schema, files_per_class
             continue
         with open_packed(Path(file.path)) as stream:
             content = stream.read()
-        digest = hashlib.sha256(content).digest()
+        digest = sha256(content).digest()
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:

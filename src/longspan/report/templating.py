@@ -18,7 +18,7 @@ def template(name: str) -> Template:
     return _environment().get_template(name)
 
 
-def environment(loader: BaseLoader, **options: bool) -> Environment:
+def environment(loader: BaseLoader, **options: Any) -> Environment:
     """Return an environment of templates in which whatever is undefined is an error."""
     return Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options)
 

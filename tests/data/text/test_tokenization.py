@@ -410,13 +410,13 @@ def test_tokenize_computes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = labels(b=1)
     first = encoded(dataset, TextProcessor(tokenizer), config, "Tokenising", keep=numbers)
     calls = []
-    original = tokenization._encode
+    original = tokenization.encode_counted
 
     def counted(*args: Any) -> Any:
         calls.append(1)
         return original(*args)
 
-    monkeypatch.setattr(tokenization, "_encode", counted)
+    monkeypatch.setattr("longspan.data.text.processor.encode_counted", counted)
     again = encoded(dataset, TextProcessor(build_tokenizer(config, TEXTS)), config, "Other words", keep=numbers)
     assert (again[:], calls) == (first[:], [])
     plain = {"labels": Carried("label")}

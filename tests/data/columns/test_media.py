@@ -5,12 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import soundfile
 
 from longspan.data.columns.media import Recording
+from longspan.data.columns.pictures import Picture
+from longspan.data.images.options import ImageData
 from longspan.data.signals.decoding import rate_of, samples, seconds_of
+from longspan.data.signals.options import RecordingData
 from longspan.data.sources.formats.schema import Schema
+from longspan.data.sources.paths import read_paths
 
 COLUMN = Recording("recording", "recording_column")
 SCHEMA = Schema((COLUMN,), {"recording": "recording"})
@@ -44,6 +50,19 @@ def test_each_kind_of_cell_is_the_same_sound(folder: Path) -> None:
         np.testing.assert_allclose(samples(value(each, folder), 8000), SOUND, atol=1e-7)
     rates = [rate_of(value(each, folder)) for each in cells]
     assert rates == [8000] * 6 + [0]
+
+
+def test_paths_in_parquet_are_paths(folder: Path) -> None:
+    images = Picture("image", "image_column")
+    table = {"recording": ["a.wav", None], "image": ["a.wav", None]}
+    pq.write_table(pa.table(table), folder / "paths.parquet")
+    pq.write_table(pa.table(table | {"image": [b"pixels", None]}), folder / "bytes.parquet")
+    sound, none = read_paths([folder / "paths.parquet"], [COLUMN], RecordingData())
+    assert (sound.values["recording"]["path"], none.problem) == (str(folder / "a.wav"), "no recording")
+    for name, expected in (("paths", {"path": str(folder / "a.wav"), "bytes": None}),
+                           ("bytes", {"path": None, "bytes": b"pixels"})):  # fmt: skip
+        image, none = read_paths([folder / f"{name}.parquet"], [images], ImageData())
+        assert (image.values["image"], none.problem) == (expected, "no image")
 
 
 def test_stretches_of_a_file(folder: Path) -> None:

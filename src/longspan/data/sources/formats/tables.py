@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from longspan.data.columns.annotations import Annotated, json_row, rows_in
 from longspan.data.columns.kinds import Text, Words
+from longspan.data.columns.media import Media
 from longspan.data.columns.parts import Document
 from longspan.data.columns.values import is_name
 from longspan.data.sources.files.addresses import is_copy, named, row_of
@@ -404,17 +405,21 @@ def _read_parquet(path: Path, schema: Schema) -> Iterator[Row]:
         schema.check_present(name, present)
         check_once(present, schema.sources, name)
         names = [source for source in schema.sources if source in present]
+        media = {schema.names[column.name] for column in schema.of(Media)}
         number = 0
         # Data in memory are in no folder.
         folder = Path.cwd() if is_copy(path) else path.parent
         try:
             for batch in file.iter_batches(batch_size=64, columns=names):
-                values = [schema.cells(source, _undecoded(batch.column(source))) for source in names]
+                columns = {source: batch.column(source) for source in names}
+                # A path and the bytes of a file are told apart by their types.
+                columns |= {source: _undecoded(columns[source]) for source in names if source not in media}
+                values = [schema.cells(source, column) for source, column in columns.items()]
                 for cells in zip(*values, strict=True):
                     number += 1
                     cells_by_name = dict(zip(names, cells, strict=True))
                     yield schema.row(cells_by_name, row_of(path, number), folder)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             problem = str(error).splitlines()[0]
             raise UserError(f"{name} is damaged after row {number} ({problem}); write it again.") from None
 

@@ -87,6 +87,8 @@ def _small_figures() -> Iterator[None]:
     if figures is None:
         yield
         return
+    from matplotlib.backends import backend_agg as agg
+
     usual = figures.Figure.savefig
 
     def savefig(figure: Any, path: Path, **options: Any) -> None:
@@ -98,7 +100,9 @@ def _small_figures() -> Iterator[None]:
             usual(figure, path, **options)
         else:
             figure.set_layout_engine("none")
-            usual(figure, path, dpi=20)
+            figure.set_dpi(20)
+            # Once: `savefig` draws a figure twice, first to measure it.
+            agg.FigureCanvasAgg(figure).print_png(path)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures.Figure, "savefig", savefig)

@@ -214,6 +214,7 @@ def test_prefix_mean_gradients(starting: bool, t: int) -> None:
 
 # PyTorch's compiler asks for it.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+@pytest.mark.usefixtures("no_shape_checks")
 def test_compiled_prefix_means_have_the_same_gradients() -> None:
     """Compilers of PyTorch before 2.13 say that a program is being exported, for which the operations are others."""
     values, logits = torch.randn(2, 7, 2, 3, requires_grad=True), torch.randn(2, 7, 2, requires_grad=True)

@@ -56,7 +56,8 @@ MARGIN, _USABLE = 1.15, 0.8
 changing shapes leave holes. Measuring may take the second, as a share."""
 
 _SCORING_BUDGET = 40.0
-"""With a time budget of so many seconds, validations are measured for a few tenths of a second."""
+"""With a time budget of so many seconds, validations are measured for a few tenths of a second: less where steps are
+measured for less than `ENOUGH_SECONDS`."""
 
 _ROWS = "per_device_train_batch_size"
 
@@ -322,7 +323,8 @@ class _Planner:
             saved = 3 * sum(one.numel() * one.element_size() for one in trainer.model.parameters())
             validates = arguments.eval_strategy != IntervalStrategy.NO
             if validates and len(own):
-                validation = scoring_seconds(trainer, trainer.rehearse, _SCORING_BUDGET, time.perf_counter)
+                budget = _SCORING_BUDGET * min(1.0, self.enough / ENOUGH_SECONDS)
+                validation = scoring_seconds(trainer, trainer.rehearse, budget, time.perf_counter)
         # Batches of one row count only until there are others.
         known = np.concatenate([self.steps.get(name, own[:0]), own]) if len(own) else known
         self.steps[name] = known

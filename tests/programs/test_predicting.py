@@ -34,6 +34,8 @@ TEXTS = [
     "\u200b \u200b",
 ]
 SMALL = ["model.dim=16", "model.heads=2", "model.depth=1"]
+# `test_formats.py` has other mixers.
+QUICK = [*SMALL, "model.mixers=convolution", "model.wide=false"]
 
 
 def written(folder, recipe, **settings):
@@ -59,9 +61,9 @@ def folders(animals, tmp_path_factory):
         "id2label": names,
         "thresholds": [0.1, 0.5, 0.9],
     }
-    written(base / "multi-label", recipes.load("multi-label", [*data, *SMALL, "data.tokens=words"]), **told)
+    written(base / "multi-label", recipes.load("multi-label", [*data, *QUICK, "data.tokens=words"]), **told)
     told = {"problem_type": "regression", "id2label": {0: "stars"}, "target_mean": 300.0, "target_scale": 20.0}
-    written(base / "regression", recipes.load("regression", [*data, *SMALL, "data.tokens=bytes"]), **told)
+    written(base / "regression", recipes.load("regression", [*data, *QUICK, "data.tokens=bytes"]), **told)
     for name in ("classify", "multi-label", "regression"):
         export(base / name, base / f"{name}-onnx", format="onnx", data=str(animals))
     return base

@@ -177,6 +177,7 @@ def test_padding_on_the_right_of_a_single_row_is_found() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_shape_checks")
 @pytest.mark.parametrize("fault", ["", "compilation"], indirect=True)
 def test_compilation(fault: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # Traced, without a compiler of C++.

@@ -258,7 +258,7 @@ def test_onnxruntime_that_is_missing_is_told(folders, monkeypatch):
 
 def test_documents_longer_than_the_model_takes_have_no_prediction(animals, tmp_path):
     reads = [f"data.path={animals}", "data.tokens=words", "data.max_length=0"]
-    recipe = recipes.load("quickstart", [*reads, *SMALL, "model.position=learned", "model.max_positions=12"])
+    recipe = recipes.load("quickstart", [*reads, *QUICK, "model.position=learned", "model.max_positions=12"])
     names = {0: "cat", 1: "dog"}
     folder = written(tmp_path / "run", recipe, id2label=names, problem_type="single_label_classification")
     (tmp_path / "some.csv").write_text("text\nbark wag\n", encoding="utf-8")

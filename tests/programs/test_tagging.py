@@ -50,9 +50,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # `test_formats.py` has recurrent layers.
         "chunking": [
             *("data.feature_column=2", "data.max_length=12", "data.vocab_size=300", "model.word_buckets=999"),
-            "model.mixers=additive",
+            *("model.mixers=additive", "model.depth=1"),
         ],
-        "sections": ["data.tokens=words", "model.depth=1"],
+        "sections": ["data.tokens=words", "model.depth=1", "model.mixers=convolution"],
     }
     for name, settings in chosen.items():
         recipe = recipes.load(name, [*data, *SMALL, *settings])

@@ -305,7 +305,7 @@ def trained(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     @functools.cache
     def once(settings: tuple[str, ...]) -> TrainingResult:
         folder = tmp_path_factory.mktemp("unbroken")
-        return Subject("document_classification", str(animals), folder, settings).trained()
+        return Subject("document_classification", str(animals), folder, settings).trained
 
     return lambda settings: once(tuple(settings))
 

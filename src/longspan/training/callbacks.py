@@ -49,8 +49,9 @@ class TokensPerSecond(TrainerCallback):
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self.bar is not None and self.trainer is not None:
-            # All processes have about the same number of tokens.
-            rate = tokens_per_second(self.trainer, self.started) * processes.count()
+            training = time.perf_counter() - self.started - self.trainer.seconds_not_training
+            # Without padding. All processes have about the same number of tokens.
+            rate = self.trainer.real_tokens / max(1e-9, training) * processes.count()
             last = "" if self._losses.last is None else f", loss {self._losses.last:.3f}"
             self.bar.total = self.trainer.expected_steps or state.max_steps
             self.bar.set_postfix_str(f"{rate:,.0f} tokens/s{last}", refresh=False)
@@ -168,11 +169,6 @@ class StopOnSignal(TrainerCallback):
             # epoch, the evaluation is needed, as the resumed run begins with the next epoch.
             control.should_evaluate = False
             control.should_save = False
-
-
-def tokens_per_second(trainer: LongspanTrainer, started: float) -> float:
-    """Return real tokens per second of training in this process since `started`, without evaluations and saves."""
-    return trainer.real_tokens / max(1e-9, time.perf_counter() - started - trainer.seconds_not_training)
 
 
 NEWEST = 10

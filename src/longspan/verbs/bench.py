@@ -84,7 +84,9 @@ def bench(
     _check(names, sizes, numbers, layers, dtype, device)
     place, kind = torch.device(device), DTYPES[dtype]
     shared = {"heads": heads, "causal": causal}
-    with imports.allow(*allow_imports), _seeded():
+    # The same weights and inputs each time; the caller's random numbers stay as they were.
+    with imports.allow(*allow_imports), torch.random.fork_rng():
+        torch.manual_seed(0)
         modules = {name: _built(name, dim, layers, shared, chosen, sizes[-1]).to(place, kind) for name in names}
         if unused := [name for name in chosen if name not in {part for name in names for part in name.split("+")}]:
             raise UserError(
@@ -134,14 +136,6 @@ def _check(
     for name in names:
         if "+" in name and not layers:
             raise UserError(f"expected layers for the hybrid {name!r}, got a mixer alone; set layers to 2 or more.")
-
-
-@contextlib.contextmanager
-def _seeded() -> Any:
-    """Draw the same weights and inputs each time, and leave the caller's random numbers as they were."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
 
 
 @contextlib.contextmanager

@@ -156,11 +156,16 @@ def search(
     """
     if not len(sources):
         return SearchResult([], np.zeros((0, how.best, 2)), [], np.zeros((0, 2)))
-    forced = _Forced(model, how.best, streams, link) if scored else None
+    # Weights are read by hooks, which other threads must not run into.
+    scorer, layers = (model, []) if link is None else (replica(model), aligned_layers(model))
     lengths = [len(source) for source in sources]
     longest = how.longest(lengths, model)
     # A source is read once, whatever its number of beams, and a step of the decoder takes one position of each.
     batches = scoring_batches(lengths, max(1, how.batch_size // how.rows), _TOGETHER * how.batch_tokens)
+
+    def losses_of(reader: PreTrainedModel, given: Any, encoded: Any, targets: Sequence[Sequence[int]]) -> Tensor:
+        labels = pad([{"labels": ids} for ids in targets], {"labels": streams["labels"]})["labels"].to(model.device)
+        return _summed(reader(**given, encoder_outputs=encoded, labels=labels, logits_to_keep=1), labels)
 
     def compute(batch: Sequence[int]) -> list[Any]:
         padded = pad([{"input_ids": sources[row]} for row in batch], {"input_ids": streams["input_ids"]})
@@ -168,14 +173,19 @@ def search(
         encoded = _read(model, given, [lengths[row] for row in batch], how.batch_tokens)
         right = losses = np.zeros((len(batch), 0))
         if references is not None:
-            rows = [{"labels": references[row]} for row in batch]
-            labels = pad(rows, {"labels": streams["labels"]})["labels"].to(model.device)
-            right = _summed(model(**given, encoder_outputs=encoded, labels=labels, logits_to_keep=1), labels).numpy()
+            right = losses_of(model, given, encoded, [references[row] for row in batch]).numpy()
         targets = _targets(model, [sources[row] for row in batch], given, encoded, longest[batch], how)
         links: list[Sequence[int]] = [()] * len(targets)
-        if forced is not None:
-            scores, links = forced(batch, given, encoded, targets)
-            losses = scores.view(len(batch), -1, 2).numpy()
+        if scored:
+            ended = [[*ids, model.generation_config.eos_token_id] for ids in targets]
+            with context_weights(scorer, layers) as weights:
+                nats = losses_of(scorer, *_repeated(given, encoded, how.best), ended)
+            losses = nats.view(len(batch), -1, 2).numpy()
+            if link is not None:
+                read = zip(
+                    np.repeat(batch, how.best).tolist(), targets, torch.stack(weights).mean(0).cpu(), strict=True
+                )
+                links = [link(row, ids, parts[: len(ids)]) for row, ids, parts in read]
         of_each = [slice(start, start + how.best) for start in range(0, len(targets), how.best)]
         return [*zip((targets[own] for own in of_each), losses, (links[own] for own in of_each), right, strict=True)]
 
@@ -236,46 +246,6 @@ def _repeated(given: Mapping[str, Tensor], encoded: ModelOutput, times: int) -> 
     """Return sources that were read, each that many times."""
     repeated = {name: tensor.repeat_interleave(times, 0) for name, tensor in given.items()}
     return repeated, BaseModelOutput(last_hidden_state=encoded[0].repeat_interleave(times, 0))
-
-
-class _Forced:
-    """Scores targets of sources that were read, and perhaps links them, in one pass of the decoder.
-
-    Args:
-        model: An encoder-decoder model.
-        best: Number of targets of each source.
-        streams: `input_ids` and `labels`.
-        link: Links of target tokens to the source.
-    """
-
-    def __init__(
-        self, model: PreTrainedModel, best: int, streams: Mapping[str, Stream], link: Link | None = None
-    ) -> None:
-        self.best, self.streams, self.link = best, streams, link
-        # Weights are read by hooks, which other threads must not run into.
-        self.model, self.layers = (model, []) if link is None else (replica(model), aligned_layers(model))
-
-    def __call__(
-        self, batch: Sequence[int], given: Mapping[str, Tensor], encoded: Any, targets: Sequence[list[int]]
-    ) -> tuple[Tensor, list[Sequence[int]]]:
-        """Return the losses (b·best, 2), and the links of each target.
-
-        Args:
-            batch: The numbers of b sources.
-            given: Their tokens and mask.
-            encoded: Output of the encoder for them.
-            targets: b·best targets, those of the first source first.
-        """
-        end = self.model.generation_config.eos_token_id
-        labels = pad([{"labels": [*ids, end]} for ids in targets], {"labels": self.streams["labels"]})["labels"]
-        repeated, encoded = _repeated(given, encoded, self.best)
-        labels = labels.to(self.model.device)
-        with context_weights(self.model, self.layers) as weights:
-            losses = _summed(self.model(**repeated, encoder_outputs=encoded, labels=labels, logits_to_keep=1), labels)
-        if self.link is None:
-            return losses, [()] * len(targets)
-        rows = zip(targets, torch.stack(weights).mean(0).cpu(), np.repeat(batch, self.best).tolist(), strict=True)
-        return losses, [self.link(row, ids, read[: len(ids)]) for ids, read, row in rows]
 
 
 def _before(ids: list[int], end: int) -> list[int]:

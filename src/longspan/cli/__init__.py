@@ -468,17 +468,8 @@ def _explain(args: argparse.Namespace, out: TextIO) -> None:
     run = _loaded(args)
     from longspan import explain
 
-    found = explain(
-        run,
-        files,
-        row=args.row,
-        of=args.of,
-        at=args.at,
-        method=args.method,
-        check=args.check,
-        overrides=overrides,
-        stdin=sys.stdin.buffer,
-    )
+    given = {name: getattr(args, name) for name in ("row", "of", "at", "method", "check")}
+    found = explain(run, files, **given, overrides=overrides, stdin=sys.stdin.buffer)
     if args.out is not None:
         found.save(args.out)
     told = explanation_summary(found)

@@ -130,7 +130,7 @@ def _load(
         # Two columns of one name are a mistake whatever the data are.
         source_names(task.columns(data), data)
         if tables["model"]:
-            task.check(tables["model"])
+            task.without_values(tables["model"])
     own = {key: value for key, value in tables["training"].items() if key in options.names(task.training_options)}
     return Recipe(
         name=name,

@@ -430,16 +430,10 @@ class Task(Inference, Generic[S, D, O, P]):
         given = {**stand_in, **settings, **from_data}
         return LongspanConfig(**arguments(given, self.embeddings, getattr(self.model_class, "head_settings", None)))
 
-    def check(self, settings: Mapping[str, Any]) -> None:
-        """Build a model of these `[model]` settings without memory or values, to find mistakes before data are read.
-
-        Raises:
-            UserError: For whatever is wrong with them.
-        """
-        self.without_values(settings)
-
     def without_values(self, settings: Mapping[str, Any]) -> PreTrainedModel:
         """Return a model of these `[model]` settings without memory or values, as far as these say what it is like.
+
+        It is also built to find mistakes before data are read.
 
         Raises:
             UserError: For whatever is wrong with them.

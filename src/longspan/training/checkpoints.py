@@ -115,8 +115,8 @@ def seal(checkpoint: Path, rows: int = 0) -> None:
 
 def complete(folder: Path) -> list[Path]:
     """Return the checkpoints in `folder` whose saves were not cut short, the newest first."""
-    sealed = {int(step): path for path in folder.glob("checkpoint-*") if (step := _step(path)) and _is_sealed(path)}
-    return [sealed[step] for step in sorted(sealed, reverse=True)]
+    sealed = {step(path): path for path in folder.glob("checkpoint-*") if step(path) >= 0 and _is_sealed(path)}
+    return [sealed[number] for number in sorted(sealed, reverse=True)]
 
 
 def last_checkpoint(folder: Path) -> Path | None:
@@ -151,8 +151,9 @@ def find(folder: Path, step: int | str) -> Path:
 
 
 def step(checkpoint: Path) -> int:
-    """Return the step after which a checkpoint was saved."""
-    return int(_step(checkpoint))
+    """Return the step after which a checkpoint was saved; -1 for another folder."""
+    number = checkpoint.name.removeprefix("checkpoint-")
+    return int(number) if number.isdecimal() else -1
 
 
 def planned_steps(checkpoint: Path) -> int:
@@ -255,11 +256,6 @@ def _damage(checkpoint: Path) -> str:
         except OSError as error:
             return f"{name} cannot be read: {error.strerror}"
     return ""
-
-
-def _step(checkpoint: Path) -> str:
-    number = checkpoint.name.removeprefix("checkpoint-")
-    return number if number.isdecimal() else ""
 
 
 def _is_sealed(checkpoint: Path) -> bool:

@@ -92,11 +92,11 @@ class EncoderOutputs:
         """
         if not stand_ins:
             self.store([dataset])
-        stored = [
-            _Outputs(name, None if stand_ins else self._file(each), _lengths(each), self.encoder.width)
+        stored = {
+            name: (None if stand_ins else self._file(each), _lengths(each))
             for name, each in _documents(dataset).items()
-        ]
-        return WithOutputs(rows, stored)
+        }
+        return WithOutputs(rows, stored, self.encoder.width)
 
     def _file(self, dataset: Dataset) -> Path:
         """Return the file for a data set, hashing its ids once."""
@@ -166,51 +166,32 @@ class EncoderOutputs:
         done.path.unlink()
 
 
-class _Outputs:
-    """The outputs of an encoder for one document of each row, (t, width) float16.
-
-    Args:
-        name: what rows call them, one of `COMPUTED`.
-        file: those of all rows, one after the other; None for zeros.
-        lengths: (n,) tokens of the document of each row.
-        width: that of the outputs.
-    """
-
-    def __init__(self, name: str, file: Path | None, lengths: np.ndarray, width: int) -> None:
-        self.name = name
-        self.file = file
-        self.lengths = lengths
-        self.starts = np.cumsum(lengths) - lengths
-        self.width = width
-
-    def of(self, row: int) -> np.ndarray:
-        numbers = int(self.lengths[row]) * self.width
-        if self.file is None:
-            found = np.zeros(numbers, dtype=np.float16)
-        else:
-            # Read, not mapped: a copy for another process is small, and a file that is cut meanwhile ends in an error.
-            place = int(self.starts[row]) * self.width * _BYTES
-            found = np.fromfile(self.file, dtype=np.float16, count=numbers, offset=place)
-        return found.reshape(-1, self.width)
-
-
 class WithOutputs(torch.utils.data.Dataset[dict[str, Any]]):
-    """Rows, each with the outputs of an encoder for the tokens of its documents.
+    """Rows, each with the outputs of an encoder for the tokens of its documents, (t, width) float16.
 
     Args:
         rows: the rest of the rows.
-        stored: the outputs, for one document after the other.
+        stored: by what rows call the outputs, one of `COMPUTED`: the file with those of all rows, one after the other,
+            or None for zeros; and (n,) tokens of the document of each row.
+        width: that of the outputs.
     """
 
-    def __init__(self, rows: Dataset, stored: Sequence[_Outputs]) -> None:
-        self.rows = rows
-        self.stored = stored
+    def __init__(self, rows: Dataset, stored: Mapping[str, tuple[Path | None, np.ndarray]], width: int) -> None:
+        self.rows, self.width = rows, width
+        self.stored = {name: (file, sizes, np.cumsum(sizes) - sizes) for name, (file, sizes) in stored.items()}
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        return {**self.rows[row], **{one.name: one.of(row) for one in self.stored}}
+        return {**self.rows[row], **{name: self._outputs(row, *one) for name, one in self.stored.items()}}
+
+    def _outputs(self, row: int, file: Path | None, sizes: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        if file is None:
+            return np.zeros((int(sizes[row]), self.width), dtype=np.float16)
+        # Read, not mapped: a copy for another process is small, and a file that is cut meanwhile ends in an error.
+        count, place = int(sizes[row]) * self.width, int(starts[row]) * self.width * _BYTES
+        return np.fromfile(file, dtype=np.float16, count=count, offset=place).reshape(-1, self.width)
 
 
 class _Done:

@@ -171,8 +171,9 @@ def compared(
     with locks.lock_folder(folder, "one comparison"):
         if budget.sample is None:
             budget = dataclasses.replace(budget, sample=_sample([one for *_, one in plan]))
-        base, *recipes_of = (_reading(one, budget.sample or 0.0) for one in (base, *(one for *_, one in plan)))
-        plan = [(name, seed, one) for (name, seed, _), one in zip(plan, recipes_of, strict=True)]
+        if budget.sample:
+            base = base.sampled(budget.sample)
+            plan = [(name, seed, one.sampled(budget.sample)) for name, seed, one in plan]
         return _compared_in(folder, recipe, base, plan, kinds, overrides, budget, launcher)
 
 
@@ -233,10 +234,6 @@ def _sample(plan: Sequence[Recipe]) -> float:
     if not plan or not bytes_to_sample(plan[0]):
         return 0.0
     return prepare_run(plan[0], plan[0].training["seed"], time.monotonic, time.monotonic()).recipe.data.sample or 1.0
-
-
-def _reading(recipe: Recipe, sample: float) -> Recipe:
-    return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, sample=sample)) if sample else recipe
 
 
 def planned(

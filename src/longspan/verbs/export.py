@@ -6,10 +6,9 @@ import dataclasses
 import glob
 import itertools
 import shutil
-import statistics
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from transformers import PreTrainedModel
 
 from longspan.data.sources.paths import read_paths
 from longspan.errors import UserError, check_choice
+from longspan.machine.floors import interleaved
 from longspan.machine.locks import lock_folder
 from longspan.models import LongspanForSequenceClassification, remote_code
 from longspan.models.limits import limits
@@ -156,8 +156,12 @@ def export(
             in_8_bits = load(fresh / file)
             difference = _check(in_8_bits, small, batches, INT8_TOLERANCE)
             told = _int8(loaded, model, small, layers, examples, split, plain.stat().st_size)
-            seconds = _timed([program, in_8_bits], batches[-1])
-            told = dataclasses.replace(told, float32_seconds=seconds[0], seconds=seconds[1])
+            calls = {name: partial(run, *batches[-1]) for name, run in (("before", program), ("after", in_8_bits))}
+            with torch.no_grad():
+                for call in calls.values():
+                    call()
+                times = interleaved(calls, repeats=_ROUNDS)
+            told = dataclasses.replace(told, float32_seconds=times["before"].median, seconds=times["after"].median)
         result = Export(
             task=loaded.task.name,
             format=format,
@@ -284,19 +288,6 @@ def _int8(
             )
             scores.append(scored)
     return Int8(layers, split, len(some), scores[0], scores[1], size)
-
-
-def _timed(programs: Sequence[making.Runner], batch: tuple[Any, ...]) -> list[float]:
-    """Return the median seconds that each of `programs` takes, in alternating measurements, after one to warm up."""
-    seconds: list[list[float]] = [[] for _ in programs]
-    with torch.no_grad():
-        for number in range(1 + _ROUNDS):
-            for program, taken in zip(programs, seconds, strict=True):
-                start = time.perf_counter()
-                program(*batch)
-                if number:
-                    taken.append(time.perf_counter() - start)
-    return [statistics.median(taken) for taken in seconds]
 
 
 def _write_rest(folder: Path, run: Run, model: PreTrainedModel, result: Export) -> None:

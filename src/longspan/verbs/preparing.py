@@ -1,6 +1,7 @@
 """Data and model of a training run, ready for its first step, in time if it has a deadline: `prepare_run`."""
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: fl
     while True:
         start = clock()
         try:
-            ready = prepare_whole_run(_with_sample(recipe, share), seed)
+            ready = prepare_whole_run(recipe if share == 1 else recipe.sampled(share), seed)
         except SmallSample:
             share = min(1.0, 8 * share)
             continue
@@ -90,10 +91,6 @@ def prepare_run(recipe: Recipe, seed: int, clock: Callable[[], float], began: fl
 def _rounded(share: float) -> float:
     """A share with two digits, for people."""
     return float(f"{share:.2g}")
-
-
-def _with_sample(recipe: Recipe, share: float) -> Recipe:
-    return recipe if share == 1 else dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, sample=share))
 
 
 def bytes_to_sample(recipe: Recipe) -> int:
@@ -141,7 +138,7 @@ def build_model(
     model = recipe.task.build_model(recipe, prepared, *(() if counted is None else (counted,)))
     begun = starting.copy_weights(model, start, prepared) if start else None
     if begun and processes.rank() == 0:
-        starting.announce(begun)
+        print(f"longspan: {begun.announcement()}", file=sys.stderr)
     freeze(model, recipe.options.freeze)
     path = recipe.options.word_vectors
     words = prepared.processor.load_vectors(model, Path(path)) if path else None

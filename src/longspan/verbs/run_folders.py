@@ -104,8 +104,7 @@ class RunFolder:
         written = self.path / "recipe.toml"
         if not self.continues or recipe.data.sample or not written.exists():
             return recipe
-        share = recipes.load(str(written)).data.sample
-        return dataclasses.replace(recipe, data=dataclasses.replace(recipe.data, sample=share))
+        return recipe.sampled(recipes.load(str(written)).data.sample)
 
     @contextlib.contextmanager
     def claimed(self, recipe: Recipe) -> Iterator[None]:

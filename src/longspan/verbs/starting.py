@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -134,11 +133,6 @@ def copy_weights(model: PreTrainedModel, run: Run, prepared: Prepared) -> Starte
         left_out=_whole_parts([name for name in found if name not in copied], found),
         parameters=size,
     )
-
-
-def announce(begun: StartedFrom) -> None:
-    """Say on standard error what a model starts with."""
-    print(f"longspan: {begun.announcement()}", file=sys.stderr)
 
 
 def _weights(model: PreTrainedModel) -> dict[str, Tensor]:

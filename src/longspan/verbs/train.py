@@ -5,7 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -118,7 +118,7 @@ def _train(recipe: Recipe, folder: RunFolder, progress: bool) -> TrainingResult:
         if texts:
             ready.prepared.details["unlabelled"] = asdict(texts)
         # As it was given, but for a sample: what was learned first is in a cache.
-        recipe = replace(recipe, data=replace(recipe.data, sample=ready.recipe.data.sample))
+        recipe = recipe.sampled(ready.recipe.data.sample)
         trainer = _make_trainer(ready, arguments, began)
         trainer.finishing = folder.start == "finish"
         # Only now: a mistake in the recipe neither costs an older run nor leaves a folder in the way of the next one.

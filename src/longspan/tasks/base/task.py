@@ -125,6 +125,10 @@ class Recipe(Generic[D, O]):
         """Return the recipe with other data: see `Task.reading`."""
         return dataclasses.replace(self, data=self.task.reading(self.data, data))
 
+    def sampled(self, share: float) -> "Recipe[D, O]":
+        """Return the recipe with this share of the rows; 0 for the share that its time allows."""
+        return dataclasses.replace(self, data=dataclasses.replace(self.data, sample=share))
+
     def require_data(self) -> None:
         """Raise `UserError` if the recipe does not say where its examples come from."""
         if not self.data.path and not self.data.train:

@@ -7,7 +7,6 @@ import os
 import runpy
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -39,6 +38,7 @@ def _resident_pages() -> int:
 
 import jaxtyping  # noqa: E402
 import shape_checks  # noqa: E402
+import small_figures  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from torch.utils._traceback import CapturedTraceback  # noqa: E402
@@ -52,6 +52,8 @@ CapturedTraceback.summary = lambda self: StackSummary()  # type: ignore[method-a
 
 settings.register_profile("longspan", deadline=None, derandomize=True, max_examples=15, database=None)
 settings.load_profile("longspan")
+
+small_figures.install()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,36 +79,6 @@ def _repeatable() -> Iterator[None]:
     yield
     if _resident_pages() > before + 2**14:
         _C.malloc_trim(0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _small_figures() -> Iterator[None]:
-    """Draw the figures of training runs and evaluations small and without laying them out anew, which is half of their
-    time; those that a test draws itself are as users see them."""
-    figures = sys.modules.get("matplotlib.figure")
-    if figures is None:
-        yield
-        return
-    from matplotlib.backends import backend_agg as agg
-
-    usual = figures.Figure.savefig
-
-    def savefig(figure: Any, path: Path, **options: Any) -> None:
-        frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_stack(sys._getframe(1))]
-        if frames[0] == "longspan.report.pictures":
-            # Who called the function that draws: the decorator of such functions is between them.
-            frames = [name for name in frames[2:] if name != "longspan.report.pictures"]
-        if frames[0].startswith("test_"):
-            usual(figure, path, **options)
-        else:
-            figure.set_layout_engine("none")
-            figure.set_dpi(20)
-            # Once: `savefig` draws a figure twice, first to measure it.
-            agg.FigureCanvasAgg(figure).print_png(path)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures.Figure, "savefig", savefig)
-        yield
 
 
 @pytest.fixture

@@ -5,10 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-_RUNS = """\
+_RUNS = f"""\
 import sys
 import torch.distributed.run
 import longspan.cli, longspan.sklearn, transformers.trainer
+sys.path.append({str(Path(__file__).parents[1])!r})
+import small_figures
+small_figures.install()
 torch.distributed.run.main(sys.argv[1:])
 """
 

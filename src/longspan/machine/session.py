@@ -33,19 +33,25 @@ def end_with_parent() -> None:
         threading.Thread(target=end, args=(parent,), daemon=True).start()
 
 
+#: Whether a block of `paused_collector` has ended in this process: the collector would count its objects to say so.
+_frozen = False
+
+
 @contextlib.contextmanager
 def paused_collector() -> Iterator[None]:
     """Import and load without garbage collections: they would visit a million objects, all of which stay.
 
     Objects of the first block in a process are left out of later collections, too.
     """
+    global _frozen
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if not gc.get_freeze_count():
+        if not _frozen:
             gc.freeze()
+            _frozen = True
         if collects:
             gc.enable()
 

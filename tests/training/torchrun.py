@@ -1,19 +1,19 @@
 """Scripts that `torchrun` starts in several processes."""
 
-import os
 import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
-_RUNS = f"""\
+from interpreters import Interpreter
+
+_LAUNCHER = Interpreter(f"""
 import sys
 import torch.distributed.run
-import longspan.cli, longspan.sklearn, transformers.trainer
+import longspan.cli, longspan.sklearn, longspan.verbs.train, transformers.trainer
 sys.path.append({str(Path(__file__).parents[1])!r})
 import small_figures
 small_figures.install()
-torch.distributed.run.main(sys.argv[1:])
-"""
+""")
 
 
 def in_two_processes(script: Path, *arguments: str, count: int = 2) -> subprocess.CompletedProcess[str]:
@@ -23,11 +23,7 @@ def in_two_processes(script: Path, *arguments: str, count: int = 2) -> subproces
     than what they do, and a fork of the process of the tests inherits whatever their libraries and threads left there.
     """
     options = ["--standalone", "--nproc-per-node", str(count), "--start-method", "fork", "--run-path", str(script)]
-    return subprocess.run(
-        [sys.executable, "-c", _RUNS, *options, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
-    )
+    code = f"import torch.distributed.run\ntorch.distributed.run.main({[*options, *arguments]!r})"
+    with tempfile.NamedTemporaryFile("r") as out:
+        ended = _LAUNCHER.run(code, Path.cwd(), out.name, out.name)
+        return subprocess.CompletedProcess([str(script), *arguments], ended, out.read())

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import wave
@@ -57,21 +58,24 @@ def run_without_packages(commands: list[list[str]], folder: Path) -> list[list[A
     return found
 
 
+#: Commands that need none, after one another.
+STEPS = [
+    ["train", "classify", "data.path=animals.csv", *TINY, "--run", "classified"],
+    ["predict", "classified", "a cat", "a dog", "--json"],
+    ["evaluate", "classified", "--json"],
+    ["report", "classified"],
+]
+
+
 @pytest.mark.slow
-def test_documents_are_classified(animals: Path, tmp_path: Path) -> None:
-    steps = [
-        ["train", "classify", f"data.path={animals}", *TINY, "--run", "run"],
-        ["predict", "run", "a cat", "a dog", "--json"],
-        ["evaluate", "run", "--json"],
-        ["report", "run"],
-    ]
-    results = run_without_packages(steps, tmp_path)
-    assert [code for code, *_ in results] == [0] * len(steps), results
+def test_documents_are_classified(ran: tuple[Path, list[list[Any]]]) -> None:
+    folder, results = ran[0] / "classified", ran[1][: len(STEPS)]
+    assert [code for code, *_ in results] == [0] * len(STEPS), results
     notice = "longspan: no figures are drawn: drawing them needs the package 'matplotlib', which is not installed: "
     assert results[0][2].count(notice + '`pip install "longspan[figures]"`.') == 1
-    assert not [*tmp_path.rglob("*.png")]
-    assert "learning_curve" not in (tmp_path / "run/README.md").read_text(encoding="utf-8")
-    assert (tmp_path / "run/report.html").is_file()
+    assert not [*folder.rglob("*.png")]
+    assert "learning_curve" not in (folder / "README.md").read_text(encoding="utf-8")
+    assert (folder / "report.html").is_file()
     assert "accuracy" in json.loads(results[2][1])
 
 
@@ -94,8 +98,10 @@ NEEDED: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.fixture(scope="module")
-def sentences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+def ran(animals: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[list[Any]]]:
+    """A folder and the results of `STEPS` and of `NEEDED` there, all in one process, as most of its time is imports."""
     folder = tmp_path_factory.mktemp("needed")
+    shutil.copy(animals, folder / "animals.csv")
     (folder / "pairs.tsv").write_text("source\ttarget\n" + "one\teins\ntwo\tzwei\n" * 5)
     (folder / "papers.jsonl").write_text('{"document": "one two three", "summary": "one"}\n' * 10)
     (folder / "documents.csv").write_text("text,label\n" + "one,a\ntwo,b\n" * 5)
@@ -109,15 +115,14 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
             with wave.open(str(folder / "recordings" / kind / f"{number}.wav"), "wb") as recording:
                 recording.setparams((1, 2, 16000, 0, "NONE", ""))
                 recording.writeframes(f"{kind}{number}".encode() * 1600)
-    results = run_without_packages([command for _, command in NEEDED.values()], folder)
-    assert not (folder / "runs").exists()
-    return dict(zip(NEEDED, results, strict=True))
+    return folder, run_without_packages([*STEPS, *(command for _, command in NEEDED.values())], folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", NEEDED)
-def test_what_needs_a_package_says_so(what: str, sentences: dict[str, list[Any]]) -> None:
-    code, _, err = sentences[what]
+def test_what_needs_a_package_says_so(what: str, ran: tuple[Path, list[list[Any]]]) -> None:
+    code, _, err = ran[1][len(STEPS) + list(NEEDED).index(what)]
+    assert not (ran[0] / "runs").exists()
     last = err.strip().splitlines()[-1]
     assert code == 2, err
     assert last.startswith("longspan: ")

@@ -13,6 +13,7 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import interpreters
 import pytest
 import yaml  # type: ignore[import-untyped]
 
@@ -48,6 +49,11 @@ def unpacked(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(built.wheel) as wheel:
         wheel.extractall(folder)
     return folder
+
+
+def import_first(unpacked: Path) -> str:
+    """Code that prefers the unpacked wheel to all that is installed, in an interpreter that has not imported it."""
+    return f"import sys\nsys.path.insert(0, {str(unpacked)!r})\n"
 
 
 def run(unpacked: Path, elsewhere: Path, *arguments: str) -> str:
@@ -115,7 +121,7 @@ print(longspan.__file__, longspan.__version__)
 for arguments in {VERBS!r}:
     assert longspan.cli.main(arguments) == 0
 """
-    first, _, printed = run(unpacked, tmp_path, "-c", code).partition("\n")
+    first, _, printed = interpreters.printed(import_first(unpacked) + code, tmp_path).partition("\n")
     assert first == f"{unpacked / 'longspan' / '__init__.py'} {PROJECT['version']}"
     for name in (path.stem for path in (unpacked / "longspan" / "recipes").glob("*.toml")):
         assert f"  {name} " in printed
@@ -153,7 +159,7 @@ longspan.train = functools.partial(longspan.train, min_steps=0, max_minutes=0)
 exec(compile({"".join(python)!r}, "README.md", "exec"))
 print(longspan.__file__)
 """
-    printed = run(unpacked, tmp_path, "-c", code)
+    printed = interpreters.printed(import_first(unpacked) + code, tmp_path)
     assert printed.splitlines()[-1] == str(unpacked / "longspan" / "__init__.py")
     assert '"label": ' in printed
 

@@ -6,14 +6,13 @@ import json
 import os
 import random
 import re
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import psutil
 import pyarrow as pa
@@ -251,23 +250,26 @@ def test_a_damaged_list_of_shards_is_named(line: str, tmp_path: Path) -> None:
         shards.Manifest(tmp_path, {})
 
 
-def start(run: Path, source: Path, out: Path, *flags: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "longspan", "predict", str(run), str(source), "--output", str(out), *flags]
-    return subprocess.Popen(command)
+def start(run: Path, source: Path, out: Path, *flags: str) -> psutil.Process:
+    command = ["predict", str(run), str(source), "--output", str(out), *flags]
+    if "--ray" in flags:
+        # What Ray reads when it is imported may have been set otherwise by then in this process.
+        return psutil.Popen([sys.executable, "-m", "longspan", *command])
+    return psutil.Process(forked.fork(lambda: cli.main(command), out.with_name("told.txt")))
 
 
-def wait_for_shards(process: subprocess.Popen[bytes], folder: Path, number: int) -> None:
+def wait_for_shards(process: psutil.Process, folder: Path, number: int) -> None:
     """Wait until there are as many shards."""
     until = time.monotonic() + 200
     while len(list(folder.glob("part-*.parquet"))) < number:
-        assert process.poll() is None
+        assert process.status() != psutil.STATUS_ZOMBIE
         assert time.monotonic() < until
         time.sleep(0.01)
 
 
-def writers(process: subprocess.Popen[bytes], name: str) -> list[psutil.Process]:
+def writers(process: psutil.Process, name: str) -> list[psutil.Process]:
     found = []
-    for child in psutil.Process(process.pid).children(recursive=True):
+    for child in process.children(recursive=True):
         try:
             if name in " ".join(child.cmdline()):
                 found.append(child)
@@ -276,19 +278,18 @@ def writers(process: subprocess.Popen[bytes], name: str) -> list[psutil.Process]
     return found
 
 
-def kill_all(process: subprocess.Popen[bytes], *others: psutil.Process) -> None:
-    left = [*others, *(psutil.Process(process.pid).children(recursive=True) if process.poll() is None else [])]
-    process.kill()
-    process.wait()
-    for child in left:
+def kill_all(process: psutil.Process, *others: psutil.Process) -> None:
+    left = [*others, *(process.children(recursive=True) if process.is_running() else [])]
+    for child in (process, *left):
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()
+    process.wait()
 
 
-def listening(process: subprocess.Popen[bytes]) -> set[str]:
+def listening(process: psutil.Process) -> set[str]:
     """Addresses at which a process and its children accept connections."""
     found = set()
-    for child in (one := psutil.Process(process.pid), *one.children(recursive=True)):
+    for child in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):
             places = [each for each in child.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
             found |= {each.laddr.ip.removeprefix("::ffff:") for each in places}
@@ -314,8 +315,8 @@ def test_killed_workers_and_drivers_lose_and_double_no_row(
         assert listening(process) <= {"127.0.0.1", "::1"}, "nobody else on the network reaches it"
         first[0].kill()
         wait_for_shards(process, out, len(list(out.glob("part-*.parquet"))) + 2)
-        children, left = psutil.Process(process.pid).children(recursive=True), writers(process, worker)
-        os.kill(process.pid, signal.SIGKILL)
+        children, left = process.children(recursive=True), writers(process, worker)
+        process.kill()
         process.wait()
         # They end with it.
         assert not psutil.wait_procs(left, timeout=60)[1]

@@ -44,12 +44,13 @@ def test_each_kind_of_cell_is_the_same_sound(folder: Path) -> None:
         {"recording": {"array": SOUND, "sampling_rate": 8000}},
         {"recording": {"array": np.stack([SOUND, SOUND]), "sampling_rate": 8000}},
         {"recording": {"bytes": (folder / "a.wav").read_bytes(), "path": None}},
+        {"recording": (folder / "a.wav").read_bytes()},
         {"recording": SOUND.tolist()},
     ]
     for each in cells:
         np.testing.assert_allclose(samples(value(each, folder), 8000), SOUND, atol=1e-7)
     rates = [rate_of(value(each, folder)) for each in cells]
-    assert rates == [8000] * 6 + [0]
+    assert rates == [8000] * 7 + [0]
 
 
 def test_paths_in_parquet_are_paths(folder: Path) -> None:

@@ -47,6 +47,15 @@ class Media(File):
             return found
         return [cell and {**cell, "array": _array(cell["array"], number)} for cell in found]
 
+    def _as_object(self, own: Any) -> dict[str, Any]:
+        """Return the object of a cell, or one with the path, the bytes or the array that it is."""
+        key = "path" if isinstance(own, str) else "bytes" if isinstance(own, bytes | memoryview) else "array"
+        found = dict(own) if isinstance(own, Mapping) else {key: own}
+        if found.get("bytes") is not None:
+            # Bytes elsewhere are text.
+            found["bytes"] = memoryview(found["bytes"])
+        return found
+
     def size(self, value: Any) -> int:
         return super().size(self.path_of(value)) if self.path_of(value) else self.stored(value)
 
@@ -129,14 +138,8 @@ class Recording(Media):
         own, start, end = cells
         if own is None:
             return None
-        given: dict[str, Any] = (
-            dict(own) if isinstance(own, Mapping) else {"path": own} if isinstance(own, str) else {"array": own}
-        )
-        if given.get("bytes") is not None:
-            # Bytes elsewhere are text.
-            given["bytes"] = memoryview(given["bytes"])
-        given |= {key: value for key, value in (("start", start), ("end", end)) if value not in (None, "")}
-        return given
+        times = {key: value for key, value in (("start", start), ("end", end)) if value not in (None, "")}
+        return self._as_object(own) | times
 
     def parse(self, cell: Any, folder: Path) -> dict[str, Any] | None:
         path, content, array = cell.get("path"), cell.get("bytes"), cell.get("array")

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,18 +40,7 @@ class Picture(Media):
         return {"path": None, "bytes": content, "problem": problem}
 
     def cell(self, cells: Sequence[Any]) -> Any:
-        own = cells[0]
-        if own is None:
-            return None
-        if isinstance(own, Mapping):
-            found = dict(own)
-        else:
-            key = "path" if isinstance(own, str) else "bytes" if isinstance(own, bytes | memoryview) else "array"
-            found = {key: own}
-        if found.get("bytes") is not None:
-            # Bytes elsewhere are text.
-            found["bytes"] = memoryview(found["bytes"])
-        return found
+        return None if cells[0] is None else self._as_object(cells[0])
 
     def parse(self, cell: Any, folder: Path) -> dict[str, Any] | None:
         path, content, array, problem = (cell.get(name) for name in ("path", "bytes", "array", "problem"))

@@ -386,7 +386,8 @@ def test_the_tasks_that_come_with_longspan_keep_all(name: str, animals: Path, tm
     more = {
         "document_regression": ["data.label_column=words"],
         "multi_label_classification": ["data.label_columns=cat,dog"],
-        "document_classification": ["model.dropout=0.1"],
+        # `tests/verbs/test_starting.py` checks it without a wide part.
+        "document_classification": ["model.dropout=0.1", "model.wide=true", "model.wide_buckets=4096"],
         "question_answering": ["data.text_column=text"],
         "language_modelling": ["training.segment_length=16", "model.dropout=0.1", "data.test_fraction=0.1"],
     }

@@ -32,7 +32,6 @@ from longspan.tasks.base.ngrams.kinds import (
     class_shift,
     inverse_frequency,
 )
-from longspan.testing import check_task
 
 SMALL = ["model.dim=8", "model.depth=1", "model.heads=2", "model.wide=true", "model.wide_buckets=4096"]
 
@@ -571,11 +570,6 @@ def test_a_pipeline_needs_nothing_else(run, animals):
     texts = ["word1 purr meow whisker word2", "bark wag fetch"]
     classify = pipeline("text-classification", model=model, tokenizer=tokenizer)
     assert [row["label"] for row in classify(texts)] == ["cat", "dog"]
-
-
-@pytest.mark.slow
-def test_every_promise_of_a_task_holds_with_it(animals):
-    check_task("document_classification", animals, [*SMALL, "model.mixers=additive"])
 
 
 @pytest.mark.parametrize(

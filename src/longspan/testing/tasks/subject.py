@@ -55,8 +55,13 @@ class Subject:
 
     def rows(self) -> list[Row]:
         """Return some rows as predictions read them."""
-        run = self.run()
+        run = self._reader
         return list(islice(run.task.inputs_of(run, [self.data], run.recipe.data, None), 6))
+
+    @functools.cached_property
+    def _reader(self) -> Run:
+        """That run, loaded once for all rows that are read."""
+        return self.run()
 
 
 def need(holds: bool, promise: str) -> None:

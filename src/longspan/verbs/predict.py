@@ -325,7 +325,7 @@ def print_predictions(
             without a prediction.
     """
     loaded = opened(run, checkpoint)
-    formats: dict[str, Callable[[Any], str]] = {"json": _json_line, **loaded.task.formats()}
+    formats: dict[str, Callable[[Any], str]] = {"json": lambda one: json_text(one.to_dict()), **loaded.task.formats()}
     lists = loaded.task.annotation_formats
     format = _checked_format(format, output, overwrite, formats, lists)
     given = {**loaded.task.format_options().get(format, {}), **given}
@@ -398,10 +398,6 @@ def _checked_format(
     if output.exists() and not overwrite:
         raise UserError(f"expected a new file, got {str(output)!r}, which exists; name another one, or --overwrite it.")
     return format
-
-
-def _json_line(prediction: Prediction) -> str:
-    return json_text(prediction.to_dict())
 
 
 def _with_flags(message: str) -> str:

@@ -37,6 +37,16 @@ class Data(ABC):
         return {}
 
 
+class Drawn(Data):
+    """Examples that are drawn from the random stream of a seed: as many of each split as `sizes` says."""
+
+    def __init__(self, seed: int, sizes: Mapping[str, int]) -> None:
+        self.seed, self.sizes = seed, sizes
+
+    def size(self, split: str) -> int:
+        return self.sizes[split]
+
+
 class Challenge(ABC):
     """One task of the arena."""
 

@@ -3,6 +3,7 @@
 Lengths are in pixels. Places are (row, column) from the upper left corner, so that pixel i reaches from i to i + 1.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,8 +67,10 @@ def draw(state: np.ndarray) -> Drawing:
 
 
 # From here on: compiled. Every function is rounded the same way on all machines.
+_exactly = functools.partial(compiled, fastmath=False)
 
 
+@_exactly
 def _uniform(state: np.ndarray) -> float:
     """Draw a number from 0 to below 1 by SplitMix64, of Steele et al. (OOPSLA 2014)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -77,9 +80,7 @@ def _uniform(state: np.ndarray) -> float:
     return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
 
-_uniform = compiled(_uniform, fastmath=False)
-
-
+@_exactly
 def _off(y: float, x: float, dash: np.ndarray) -> float:
     """Return the square of the distance of a point from a dash, (2, 2)."""
     dy, dx = dash[1, 0] - dash[0, 0], dash[1, 1] - dash[0, 1]
@@ -88,9 +89,7 @@ def _off(y: float, x: float, dash: np.ndarray) -> float:
     return (y - along * dy) ** 2 + (x - along * dx) ** 2
 
 
-_off = compiled(_off, fastmath=False)
-
-
+@_exactly
 def _fits(dashes: np.ndarray, number: int, before: int) -> bool:
     """Return whether dash `number` is clear of the edges and of all earlier dashes but `before`, which it follows."""
     own = dashes[number]
@@ -113,18 +112,14 @@ def _fits(dashes: np.ndarray, number: int, before: int) -> bool:
     return True
 
 
-_fits = compiled(_fits, fastmath=False)
-
-
+@_exactly
 def _put(dash: np.ndarray, y: float, x: float, angle: float) -> None:
     """Set the ends of a dash that begins at (y, x)."""
     dash[0, 0], dash[0, 1] = y, x
     dash[1, 0], dash[1, 1] = y + DASH * np.sin(angle), x + DASH * np.cos(angle)
 
 
-_put = compiled(_put, fastmath=False)
-
-
+@_exactly
 def _follow(state: np.ndarray, dashes: np.ndarray, number: int, before: int) -> bool:
     """Add dash `number`, which follows `before`, at a random angle; return whether one fits."""
     dy, dx = (dashes[before, 1, 0] - dashes[before, 0, 0]) / DASH, (dashes[before, 1, 1] - dashes[before, 0, 1]) / DASH
@@ -143,9 +138,7 @@ def _follow(state: np.ndarray, dashes: np.ndarray, number: int, before: int) -> 
     return False
 
 
-_follow = compiled(_follow, fastmath=False)
-
-
+@_exactly
 def _draw_long(state: np.ndarray, dashes: np.ndarray) -> bool:
     """Draw the two long paths, whose dashes alternate; return whether it succeeded."""
     y = SIDE / 2 + _MIDDLE * (2 * _uniform(state) - 1)
@@ -166,9 +159,7 @@ def _draw_long(state: np.ndarray, dashes: np.ndarray) -> bool:
     return False
 
 
-_draw_long = compiled(_draw_long, fastmath=False)
-
-
+@_exactly
 def _draw_short(state: np.ndarray, dashes: np.ndarray, number: int) -> bool:
     """Draw a distractor, whose first dash is `number`; return whether it succeeded."""
     for _ in range(_PLACES):
@@ -183,9 +174,7 @@ def _draw_short(state: np.ndarray, dashes: np.ndarray, number: int) -> bool:
     return False
 
 
-_draw_short = compiled(_draw_short, fastmath=False)
-
-
+@_exactly
 def _draw_paths(state: np.ndarray, dashes: np.ndarray) -> None:
     """Draw all paths into `dashes`, (`_TOTAL`, 2, 2); start again until all fit."""
     number = 0
@@ -195,9 +184,7 @@ def _draw_paths(state: np.ndarray, dashes: np.ndarray) -> None:
             number = number + SHORT if _draw_short(state, dashes, number) else 0
 
 
-_draw_paths = compiled(_draw_paths, fastmath=False)
-
-
+@_exactly
 def _paint(dashes: np.ndarray, circles: np.ndarray, image: np.ndarray) -> None:
     """Paint all dashes and both circles into an image of zeros, anti-aliased; the brightest pixels are 1."""
     for number in range(len(dashes)):
@@ -215,6 +202,3 @@ def _paint(dashes: np.ndarray, circles: np.ndarray, image: np.ndarray) -> None:
                 inside = RADIUS + 0.5 - np.hypot(row + 0.5 - y, column + 0.5 - x)
                 if inside > 0:
                     image[row, column] = max(image[row, column], min(1.0, inside) * CIRCLE_LIGHT)
-
-
-_paint = compiled(_paint, fastmath=False)

@@ -18,7 +18,7 @@ import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from longspan.challenges.base import Challenge, Data, Row, stream
+from longspan.challenges.base import Challenge, Data, Drawn, Row, stream
 
 SIZES = {"train": 96_000, "validation": 2_000, "test": 2_000}
 #: An expression has more symbols than the first, and fewer than the second.
@@ -41,16 +41,10 @@ class ListOps(Challenge):
         return _Expressions(seed, {**SIZES, **sizes})
 
 
-class _Expressions(Data):
-    def __init__(self, seed: int, sizes: Mapping[str, int]) -> None:
-        self._seed, self._sizes = seed, sizes
-
-    def size(self, split: str) -> int:
-        return self._sizes[split]
-
+class _Expressions(Drawn):
     def rows(self, split: str) -> Iterator[Row]:
-        source, seen = stream(self._seed, ListOps.name, split), set[bytes]()
-        while len(seen) < self._sizes[split]:
+        source, seen = stream(self.seed, ListOps.name, split), set[bytes]()
+        while len(seen) < self.sizes[split]:
             drawn = draw(source)
             if drawn is None:
                 continue

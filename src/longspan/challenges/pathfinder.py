@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from longspan.challenges.base import Challenge, Data, Row, stream
+from longspan.challenges.base import Challenge, Data, Drawn, Row, stream
 
 if TYPE_CHECKING:
     from longspan.challenges.drawing import Drawing
@@ -46,18 +46,12 @@ class Pathfinder(Challenge):
         return _Images(seed, {**SIZES, **sizes})
 
 
-class _Images(Data):
-    def __init__(self, seed: int, sizes: Mapping[str, int]) -> None:
-        self._seed, self._sizes = seed, sizes
-
-    def size(self, split: str) -> int:
-        return self._sizes[split]
-
+class _Images(Drawn):
     def rows(self, split: str) -> Iterator[Row]:
-        pairs = matched(stream(self._seed, Pathfinder.name, split))
-        for _ in range(self._sizes[split] // 2):
+        pairs = matched(stream(self.seed, Pathfinder.name, split))
+        for _ in range(self.sizes[split] // 2):
             yield from map(_row, next(pairs))
-        if self._sizes[split] % 2:
+        if self.sizes[split] % 2:
             yield _row(next(pairs)[0])
 
 

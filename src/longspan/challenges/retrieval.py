@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from longspan.challenges.base import SPLITS, Challenge, Data, Row, examples_to_write, stream
+from longspan.challenges.base import SPLITS, Challenge, Data, Drawn, Row, examples_to_write, stream
 from longspan.challenges.texts import read_text
 from longspan.data.sources.files.opening import examine, open_packed
 from longspan.data.sources.formats.folders import Listed, document_file, is_text, list_files, list_splits
@@ -106,7 +106,7 @@ class _Book(NamedTuple):
     content: bytes
 
 
-class _Excerpts(Data):
+class _Excerpts(Drawn):
     """Pairs of excerpts of books."""
 
     def __init__(self, challenge: Challenge, given: Path, seed: int, sizes: Mapping[str, int]) -> None:
@@ -117,11 +117,8 @@ class _Excerpts(Data):
                 f"expected {challenge.needs} at {str(given)!r}, got no books for {empty[0]}; name another folder, or "
                 "sort the books into such folders."
             )
-        self._seed, self._sizes = seed, sizes
+        super().__init__(seed, sizes)
         self._used, self._short = dict[str, int](), dict[str, int]()
-
-    def size(self, split: str) -> int:
-        return self._sizes[split]
 
     def rows(self, split: str) -> Iterator[Row]:
         books = [_read_book(file) for file in self._files[split]]
@@ -131,8 +128,8 @@ class _Excerpts(Data):
             raise UserError(
                 f"expected at least 2 books of {SHORTEST:,} bytes or more for {split}, got {len(usable)}; add more."
             )
-        source, others = stream(self._seed, Retrieval.name, split), _other_books(usable)
-        labels = [number % 2 for number in range(self._sizes[split])]
+        source, others = stream(self.seed, Retrieval.name, split), _other_books(usable)
+        labels = [number % 2 for number in range(self.sizes[split])]
         source.shuffle(labels)
         for label in labels:
             number = source.randrange(len(usable))

@@ -1,7 +1,7 @@
 """The model without a head: tokens in, one vector per token out."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from longspan.models.parts.positions import Positions, count_positions
 from longspan.models.parts.short_convolution import ShortConvolution
 from longspan.models.parts.words import WordCharacters
 from longspan.models.publishing import put_card
-from longspan.models.settings import HeadSettings, arguments
+from longspan.models.settings import EmbeddingSettings, HeadSettings, arguments
 from longspan.models.states import CACHE, MixerStates, accept_cache
 from longspan.models.wide.base import WidePart
 from longspan.models.window_encoder import WindowEncoder
@@ -44,10 +44,12 @@ class LongspanPreTrainedModel(PreTrainedModel):
 
     Attributes:
         head_settings: the settings of the head, `config.head`; None if it has none, or for a model without a head.
+        embedding_settings: the settings of its embeddings that `configured` chooses from.
         wide: what it knows by counting; None for a network alone.
     """
 
     head_settings: ClassVar[type[HeadSettings] | None] = None
+    embedding_settings: ClassVar[Sequence[type[EmbeddingSettings]]] = (TokenSettings, EncoderSettings)
 
     config_class = LongspanConfig
     config: LongspanConfig
@@ -83,7 +85,7 @@ class LongspanPreTrainedModel(PreTrainedModel):
         Raises:
             UserError: A setting does not belong to these parts, or has a value that does not fit.
         """
-        return LongspanConfig(**arguments(settings, (TokenSettings, EncoderSettings), cls.head_settings))
+        return LongspanConfig(**arguments(settings, cls.embedding_settings, cls.head_settings))
 
     def head_dropout(self) -> Dropout:
         """Return the dropout before a head that has `classifier_dropout` among its settings."""
@@ -103,8 +105,8 @@ class LongspanPreTrainedModel(PreTrainedModel):
 
     @property
     def smooths_labels(self) -> bool:
-        """Whether `config.head.label_smoothing` smooths the labels of this model."""
-        return False
+        """Whether `config.head.label_smoothing` smooths its labels: by default, if there is such a setting."""
+        return hasattr(self.config.head, "label_smoothing")
 
     def count_items(self, labels: Tensor) -> Tensor:
         """Number of items that the loss of these labels is a mean over, which `num_items_in_batch` adds up."""

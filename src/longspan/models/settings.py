@@ -97,6 +97,11 @@ class HeadSettings(PartSettings):
     shape: ClassVar[tuple[str, ...]] = ()
 
 
+def dropout_before(what: str) -> Any:
+    """Setting `classifier_dropout` of a head: see `LongspanPreTrainedModel.head_dropout`."""
+    return options.option(None, f"dropout before {what}; None means `dropout`", options.Range(0, 1))
+
+
 _PACKAGES = {"embeddings": "longspan.models.embeddings", "head": "longspan.models.heads"}
 _BASES: dict[str, type[PartSettings]] = {"embeddings": EmbeddingSettings, "head": HeadSettings}
 

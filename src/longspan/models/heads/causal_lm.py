@@ -26,7 +26,7 @@ from longspan.models.parts.losses import (
     output_losses,
     positions_to_score,
 )
-from longspan.models.settings import HeadSettings, from_data
+from longspan.models.settings import HeadSettings, dropout_before, from_data
 from longspan.models.states import CACHE, MixerStates, accept_cache
 from longspan.models.wide.language import Mixture, MixtureInput
 from longspan.ops.pooling import accumulation_dtype
@@ -43,9 +43,7 @@ class CausalLmSettings(HeadSettings):
         "per cluster of tokens (`cutoffs`), whether the softmax shares the embeddings' projection; None means all but "
         "the first, as published",
     )
-    classifier_dropout: float | int | None = option(
-        None, "dropout before the softmax; None means `dropout`", Range(0, 1)
-    )
+    classifier_dropout: float | int | None = dropout_before("the softmax")
     wide: bool = option(
         False,
         "whether predictions are mixed with those of counted n-grams of tokens (Kneser-Ney) and of a cache. N-grams "

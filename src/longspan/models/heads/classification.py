@@ -17,7 +17,7 @@ from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, Losses, Mixed, class_losses, mean_loss
-from longspan.models.settings import HeadSettings, arguments, check_count, from_data
+from longspan.models.settings import HeadSettings, check_count, dropout_before, from_data
 from longspan.models.wide.classifier import LONGEST, Wide
 from longspan.models.wide.linear import LinearPart, RecordingPart
 from longspan.ops import slices
@@ -68,9 +68,7 @@ class ClassificationSettings(HeadSettings):
     label_smoothing: float | int = option(
         0.0, "share of the target spread evenly over all classes in the classification loss", Range(0, 1)
     )
-    classifier_dropout: float | int | None = option(
-        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
-    )
+    classifier_dropout: float | int | None = dropout_before("the classifier")
     class_weights: list[float] | None = from_data(
         None, "the weight of each class in the classification loss in training; None means 1", Range(0, below=math.inf)
     )
@@ -406,10 +404,7 @@ class LongspanForAudioClassification(LongspanForSequenceClassification):
     """
 
     main_input_name = "input_features"
-
-    @classmethod
-    def configured(cls, **settings: Any) -> LongspanConfig:
-        return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
+    embedding_settings = (FrameSettings,)
 
     def _build_wide(self) -> LinearPart:
         return RecordingPart(self.config.embeddings.channels, self.config.num_labels)

@@ -18,7 +18,7 @@ from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, mean_loss
 from longspan.models.parts.matching import LexicalMatch, matches
 from longspan.models.questions import QUESTIONS, settle_question
-from longspan.models.settings import DEEPEST, HeadSettings, check_count, from_data
+from longspan.models.settings import DEEPEST, HeadSettings, check_count, dropout_before, from_data
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.segments import segment_softmax_pool, segment_sum
 from longspan.options import Range, option
@@ -42,9 +42,7 @@ class EvidenceSettings(HeadSettings):
     )
     part_depth: int = option(2, "number of layers over the parts of a document", Range(0, DEEPEST))
     lexical_match: bool = option(True, "whether the model receives the occurrences of a question's words in each part")
-    classifier_dropout: float | int | None = option(
-        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
-    )
+    classifier_dropout: float | int | None = dropout_before("the classifier")
     thresholds: list[float] | None = from_data(
         None,
         "probability from which a part answers a question, alone in a list; None means 0.5. The model does not apply "

@@ -14,9 +14,9 @@ from longspan.models.heads.base import delegate_args
 from longspan.models.heads.classification import ClassifierOutput
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import count_items, cross_entropies, mean_loss
-from longspan.models.settings import HeadSettings, arguments
+from longspan.models.settings import HeadSettings, dropout_before
 from longspan.models.wide.linear import FramePart
-from longspan.options import Range, option
+from longspan.options import option
 
 
 @strict
@@ -24,9 +24,7 @@ from longspan.options import Range, option
 class FrameClassificationSettings(HeadSettings):
     """Settings of a classifier of frames."""
 
-    classifier_dropout: float | int | None = option(
-        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
-    )
+    classifier_dropout: float | int | None = dropout_before("the classifier")
     wide: bool = option(
         False,
         "whether the model adds the logits of a linear model of cepstral coefficients of a frame and its neighbours, "
@@ -61,6 +59,7 @@ class LongspanForAudioFrameClassification(LongspanPreTrainedModel):
     wide: FramePart | None
     main_input_name = "input_features"
     head_settings = FrameClassificationSettings
+    embedding_settings = (FrameSettings,)
 
     def __init__(self, config: LongspanConfig) -> None:
         super().__init__(config)
@@ -73,10 +72,6 @@ class LongspanForAudioFrameClassification(LongspanPreTrainedModel):
             embeddings = self.config.embeddings
             self.wide = FramePart(embeddings.channels, self.num_labels, embeddings.stride)
         self.post_init()
-
-    @classmethod
-    def configured(cls, **settings: Any) -> LongspanConfig:
-        return LongspanConfig(**arguments(settings, (FrameSettings,), cls.head_settings))
 
     @delegate_args("inputs_embeds", "input_features", "counts", "streams")
     def forward(

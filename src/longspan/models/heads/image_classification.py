@@ -6,7 +6,6 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from torch import Tensor
 
-from longspan.models.config import LongspanConfig
 from longspan.models.embeddings.patches import PatchSettings
 from longspan.models.embeddings.pixels import PixelSettings
 from longspan.models.heads.base import delegate_args
@@ -16,7 +15,6 @@ from longspan.models.heads.classification import (
     LongspanForSequenceClassification,
 )
 from longspan.models.parts.losses import Mixed
-from longspan.models.settings import arguments
 from longspan.models.wide.linear import LinearPart
 from longspan.models.wide.pictures import PicturePart
 
@@ -42,11 +40,8 @@ class LongspanForImageClassification(LongspanForSequenceClassification):
     """
 
     head_settings = ImageClassificationSettings
+    embedding_settings = (PatchSettings, PixelSettings)
     main_input_name = "pixel_values"
-
-    @classmethod
-    def configured(cls, **settings: Any) -> LongspanConfig:
-        return LongspanConfig(**arguments(settings, (PatchSettings, PixelSettings), cls.head_settings))
 
     def _build_wide(self) -> LinearPart:
         embeddings = self.config.embeddings

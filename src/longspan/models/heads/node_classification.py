@@ -15,7 +15,7 @@ from longspan.models.config import LongspanConfig
 from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import check_token_labels, class_losses, count_items
-from longspan.models.settings import HeadSettings
+from longspan.models.settings import HeadSettings, dropout_before
 from longspan.models.wide.nodes import NodePart
 from longspan.ops.pooling import accumulation_dtype
 from longspan.ops.propagation import propagate
@@ -32,9 +32,7 @@ class NodeClassificationSettings(HeadSettings):
         "whether logistic regression on features of nodes and of their neighbours, and label propagation, are combined "
         "with the network. They are fitted first. The validation nodes choose the weight of each.",
     )
-    classifier_dropout: float | int | None = option(
-        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
-    )
+    classifier_dropout: float | int | None = dropout_before("the classifier")
     label_smoothing: float | int = option(
         0.0, "share of the target spread evenly over all classes in the loss", Range(0, 1)
     )
@@ -182,10 +180,6 @@ class LongspanForNodeClassification(LongspanPreTrainedModel):
             scores = scores[:rows]
             hidden = None if hidden is None else tuple(each[:rows] for each in hidden)
         return NodeLabels(loss=loss, logits=scores, hidden_states=hidden, plain_loss=plain, parts=parts)
-
-    @property
-    def smooths_labels(self) -> bool:
-        return True
 
 
 def _twice(each: Any) -> Any:

@@ -14,7 +14,7 @@ from longspan.models.heads.base import delegate_args
 from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.losses import IGNORED, count_items, cross_entropies, mean_loss
 from longspan.models.questions import QUESTIONS, settle_question
-from longspan.models.settings import HeadSettings
+from longspan.models.settings import HeadSettings, dropout_before
 from longspan.ops.pooling import accumulation_dtype, softmax_pool
 from longspan.options import FINITE, Range, option
 
@@ -31,9 +31,7 @@ class QuestionAnsweringSettings(HeadSettings):
         QUESTIONS,
     )
     longest_answer: int = option(30, "maximum number of tokens in an answer", Range(1))
-    classifier_dropout: float | int | None = option(
-        None, "dropout before the scores of starts and ends; None means `dropout`", Range(0, 1)
-    )
+    classifier_dropout: float | int | None = dropout_before("the scores of starts and ends")
     answer_threshold: float | int | None = option(
         None,
         "log-odds against no answer from which an answer is given; None means always. The model does not apply it.",

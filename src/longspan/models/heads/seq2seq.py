@@ -27,7 +27,7 @@ from longspan.models.parts.losses import (
     smoothed_losses,
     uniform_losses,
 )
-from longspan.models.settings import DEEPEST, WIDEST, HeadSettings, from_data
+from longspan.models.settings import DEEPEST, WIDEST, HeadSettings, dropout_before, from_data
 from longspan.models.states import CACHE, MixerStates, accept_cache
 from longspan.ops.execution import on_cpu
 from longspan.options import Range, option
@@ -80,9 +80,7 @@ class Seq2SeqSettings(HeadSettings):
     label_smoothing: float | int = option(
         0.0, "share of each target that is spread evenly over all tokens, in training", Range(0, 1)
     )
-    classifier_dropout: float | int | None = option(
-        None, "dropout before the softmax; None means `dropout`", Range(0, 1)
-    )
+    classifier_dropout: float | int | None = dropout_before("the softmax")
     target_vocab_size: int | None = from_data(
         None, "number of tokens of the target; None with a shared vocabulary", Range(1)
     )
@@ -327,10 +325,6 @@ class LongspanForSeq2SeqLM(LongspanPreTrainedModel, SourceGenerationMixin):
         found.encoder_last_hidden_state = encoded
         found.encoder_hidden_states = getattr(encoder_outputs, "hidden_states", None)
         return found
-
-    @property
-    def smooths_labels(self) -> bool:
-        return True
 
     def _predict(
         self,

@@ -18,7 +18,7 @@ from longspan.models.model import LongspanModel, LongspanPreTrainedModel
 from longspan.models.parts.linear_chain import COUNTS_ALONE, LinearChain, path_losses
 from longspan.models.parts.losses import IGNORED, Losses, check_token_labels, class_losses, mean_loss
 from longspan.models.parts.words import Gathered, WordCharacters, first_of_words, gathered
-from longspan.models.settings import HeadSettings, from_data
+from longspan.models.settings import HeadSettings, dropout_before, from_data
 from longspan.models.states import CACHE, accept_cache
 from longspan.models.wide.chain import WideChain
 from longspan.ops.crf import best_path, filtered, log_marginals
@@ -44,9 +44,7 @@ class TokenClassificationSettings(HeadSettings):
     label_smoothing: float | int = option(
         0.0, "share of the target spread evenly over all classes in the classification loss", Range(0, 1)
     )
-    classifier_dropout: float | int | None = option(
-        None, "dropout before the classifier; None means `dropout`", Range(0, 1)
-    )
+    classifier_dropout: float | int | None = dropout_before("the classifier")
     wide: bool = option(
         False,
         "whether to add the scores of a linear-chain conditional random field over hand-made features of words, "

@@ -43,6 +43,7 @@ class Layered(Recommender):
         self.dim = config.dim
         self.positions = Positions(config.head.user_position, self.dim, max_positions=config.max_positions)
         self.clicks = build_backbone(over_clicks, config.head.user_depth, None)
+        self.streams = self.causal or not self.clicks.depth
         self.pooling = AdditivePooling(self.dim, self.dim)
 
     @abstractmethod
@@ -61,10 +62,6 @@ class Layered(Recommender):
         pooled, weights = self.pooling(y, mask, values=torch.cat((clicked, y), -1))
         items, outputs = pooled.chunk(2, 1)
         return self.user_vector(items, outputs, user_ids), weights
-
-    @property
-    def streams(self) -> bool:
-        return self.causal or not self.clicks.depth
 
     def empty_state(self, user_ids: Tensor, dtype: torch.dtype) -> LayeredState:
         layers = self.clicks.init_states(len(user_ids), dtype, user_ids.device)

@@ -71,6 +71,7 @@ class Recommender(nn.Module, ABC):
             `select` to make vectors of.
         needs_users: whether it is nothing without known users.
         shaped: the settings of layers in a `LongspanConfig` that it heeds, of SETTINGS.
+        streams: whether it reads one click after the other.
         word_dim: the width of the word vectors it was published with, or None.
         reader: the configuration of the `LongspanModel` that reads words.
         dim: width of the vectors.
@@ -84,6 +85,7 @@ class Recommender(nn.Module, ABC):
     personal: ClassVar[bool] = False
     needs_users: ClassVar[bool] = False
     shaped: ClassVar[frozenset[str]] = frozenset()
+    streams: bool = False
     word_dim: ClassVar[int | None] = None
 
     reader: "LongspanConfig"
@@ -110,11 +112,6 @@ class Recommender(nn.Module, ABC):
 
         `clicked` are the vectors of what they clicked, oldest first, zeros where `mask` is False.
         """
-
-    @property
-    def streams(self) -> bool:
-        """Whether it reads one click after the other."""
-        return False
 
     def empty_state(self, user_ids: Int[Tensor, " b"], dtype: torch.dtype) -> Any:
         """State before the first click: tensors with the batch first."""

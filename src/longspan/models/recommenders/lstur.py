@@ -50,6 +50,7 @@ class Lstur(Recommender):
 
     reads = frozenset({"category_ids", "subcategory_ids", "user_ids"})
     needs_users = True
+    streams = True
     word_dim = 300
 
     def __init__(
@@ -94,10 +95,6 @@ class Lstur(Recommender):
         if clicked.shape[1]:
             state = self._read_clicks(clicked, mask, state)
         return self._combined(state, long), None
-
-    @property
-    def streams(self) -> bool:
-        return True
 
     def empty_state(self, user_ids: Tensor, dtype: torch.dtype) -> RecurrentState:
         return self._start(self.users(user_ids))

@@ -50,6 +50,7 @@ class Naml(Recommender):
     """
 
     reads = frozenset({"abstract_ids", "category_ids", "subcategory_ids"})
+    streams = True
     word_dim = 300
 
     def __init__(
@@ -95,10 +96,6 @@ class Naml(Recommender):
     def encode_user(self, clicked: Tensor, mask: Tensor, user_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         pooled, weights = self.click_pooling(clicked, mask)
         return pooled, weights
-
-    @property
-    def streams(self) -> bool:
-        return True
 
     def empty_state(self, user_ids: Tensor, dtype: torch.dtype) -> PrefixMean:
         return self.click_pooling.empty_state(len(user_ids), dtype, user_ids.device)

@@ -44,6 +44,7 @@ class Npa(Recommender):
     reads = frozenset({"user_ids"})
     personal = True
     needs_users = True
+    streams = True
     word_dim = 300
 
     def __init__(
@@ -86,10 +87,6 @@ class Npa(Recommender):
     def encode_user(self, clicked: Tensor, mask: Tensor, user_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         pooled, weights = self.click_pooling(clicked, mask, self._click_queries(user_ids))
         return pooled, weights
-
-    @property
-    def streams(self) -> bool:
-        return True
 
     def empty_state(self, user_ids: Tensor, dtype: torch.dtype) -> PrefixMean:
         return self.click_pooling.empty_state(len(user_ids), dtype, user_ids.device)

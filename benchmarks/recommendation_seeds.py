@@ -26,7 +26,7 @@ from longspan.tasks.recommendation.baselines.counts import Counts
 from longspan.tasks.recommendation.baselines.tfidf import Tfidf
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.options import RecommendationData
-from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_outputs
 from longspan.tasks.recommendation.recorded import Recorded, read_recorded
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import recommendation_scores
@@ -43,7 +43,7 @@ def scores_of(folder: Path, found: Recorded, split: str) -> np.ndarray:
     with ItemVectors(
         run.model, Items.encoded(found.catalogue, tokenizer_of(run.processor), names_of(run), data)
     ) as vectors:
-        return impression_logits(run.model, shown, vectors, batch_size=256, batch_clicks=65536)
+        return impression_outputs(run.model, shown, vectors, batch_size=256, batch_clicks=65536)
 
 
 def pooled(scores: list[np.ndarray], clicked: np.ndarray, weights: np.ndarray) -> float:

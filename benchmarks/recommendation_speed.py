@@ -51,7 +51,7 @@ from longspan.machine.environment import environment
 from longspan.models import LongspanForRecommendation
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ragged import Ragged
-from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_outputs
 from longspan.tasks.recommendation.samples import Collator, Impressions, Samples
 
 RIVAL = "NRMS as published, PyTorch"
@@ -229,7 +229,8 @@ def compare(
     for name, (size, vectors) in held.items():
         model = build(OURS[name], arguments.vocabulary)[1]
         training[name], read[name] = our_epoch(model, items, impressions, arguments.batch, clicks)
-        scoring[name] = partial(impression_logits, vectors.model, scored, vectors, batch_size=size, batch_clicks=clicks)
+        sizes = {"batch_size": size, "batch_clicks": clicks}
+        scoring[name] = partial(impression_outputs, vectors.model, scored, vectors, **sizes)
     trainings, scorings = (medians(each, arguments.repeats) for each in (training, scoring))
     found = {
         name: {
@@ -261,7 +262,7 @@ def memory(count: int, arguments: argparse.Namespace) -> dict[str, int]:
     with ItemVectors(model, items, progress=True) as vectors:
         computed = resident()
         most = [computed["RssAnon"]]
-        impression_logits(
+        impression_outputs(
             model, impressions, vectors, batch_size=64, batch_clicks=arguments.batch_clicks,
             after_batch=lambda: most.append(resident()["RssAnon"]),
         )  # fmt: skip

@@ -76,6 +76,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         layer_decay: factor of the learning rate for each layer above a parameter.
         average_last: number of checkpoints in the mean that `average` takes; 0 for none.
         averaged: result of `average`, once it was called.
+        loss_as_trained: validation loss of the trained part at the last call of `score`; None where all is trained.
         cut_streams: the streams (b, t, ...) of batches that `cut_rows` cuts, with their padding; none for tasks whose
             rows cannot be cut.
         slices: the slice that this process reads of each row in training; None for whole rows.
@@ -115,6 +116,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         self.layer_decay = 1.0
         self.average_last = 0
         self.averaged: Averaged | None = None
+        self.loss_as_trained: float | None = None
         self.slices: ProcessSlices | None = None
         self._shards: Shards | None = None
         self._rehearses = False
@@ -184,12 +186,16 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         """
         return ()
 
-    def losses_as_trained(self) -> dict[str, float]:
-        """Validation loss of the trained part as `loss_as_trained`, where only a part of the model is trained.
+    def reporting(self) -> dict[str, Any]:
+        """Arguments of functions that compute a model's outputs: `progress`, whether to show it, and `after_batch`."""
+        shown = not self.args.disable_tqdm and self.is_world_process_zero()
+        return {"progress": shown, "after_batch": self._scored_a_batch}
 
-        It is that of the last call of `score`. By default it is empty: the score called `loss` is of what is trained.
-        """
-        return {}
+    def _scored_a_batch(self) -> None:
+        self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+
+    def _losses_as_trained(self) -> dict[str, float]:
+        return {} if self.loss_as_trained is None else {"loss_as_trained": self.loss_as_trained}
 
     @functools.cached_property
     def stream(self) -> StreamBatches | None:
@@ -533,7 +539,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
             scores = self.score(dataset)
             if eval_dataset is None:
                 self.scored[self.state.global_step] = scores
-            numbers = scores.numbers() | ({} if eval_dataset is not None else self.losses_as_trained())
+            numbers = scores.numbers() | ({} if eval_dataset is not None else self._losses_as_trained())
             logs = {f"{metric_key_prefix}_{name}": value for name, value in numbers.items()}
             logs |= speed_metrics(metric_key_prefix, start, num_samples=len(dataset))
             self.log(logs)
@@ -605,7 +611,7 @@ class LongspanTrainer(Trainer, abc.ABC, Generic[S]):
         if self.args.eval_strategy != "no":
             before = self.kept_step()
             self.scored[step] = self.score(self.eval_dataset)
-            numbers = self.scored[step].numbers() | self.losses_as_trained()
+            numbers = self.scored[step].numbers() | self._losses_as_trained()
             numbers = {f"eval_{name}": value for name, value in numbers.items()}
             value = numbers[f"eval_{metric.removeprefix('eval_')}"]
             better = improves(numbers, best_scores(self.state), *self._selection())

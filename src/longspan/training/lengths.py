@@ -1,6 +1,7 @@
 """Training on documents of any length, and scoring them, in batches of similar length."""
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from datasets import Dataset, Value
 from datasets.utils import tqdm
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 from torch.utils.data import Dataset as TorchDataset
 from transformers import PreTrainedModel
 
@@ -29,6 +30,18 @@ from longspan.training.base import LongspanTrainer
 from longspan.training.encoder_outputs import COMPUTED, EncoderOutputs, WithOutputs
 from longspan.training.streams import BlockStream, Examples
 
+T = TypeVar("T")
+
+
+class EpochSampler(Sampler[T]):
+    """Batches that differ from epoch to epoch, of which `Loader` tells the number, from 0."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch."""
+        self.epoch = epoch
+
 
 class Loader(DataLoader[Any]):
     """A loader of batches that a batch sampler has already shared among processes.
@@ -42,9 +55,6 @@ class Loader(DataLoader[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         self.batch_sampler.set_epoch(epoch)
-
-
-T = TypeVar("T")
 
 
 class NumberRows(TorchDataset[dict[str, Any]]):
@@ -223,12 +233,14 @@ class LengthTrainer(LongspanTrainer[S]):
         return outputs(
             self.model,
             self.rows(dataset, [name for name in self.streams if name != "labels"]),
-            scoring_batches(self.lengths(dataset), self.args.eval_batch_size, self.batch_tokens),
-            streams=self.streams,
             name=name or self.output,
-            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
-            after_batch=self._scored_a_batch,
+            **self.scoring(dataset),
         )
+
+    def scoring(self, dataset: Dataset) -> dict[str, Any]:
+        """Arguments of functions that compute a model's outputs for a data set: `reporting`, batches and streams."""
+        batches = scoring_batches(self.lengths(dataset), self.args.eval_batch_size, self.batch_tokens)
+        return {"batches": batches, "streams": self.streams, **self.reporting()}
 
     def _batches_of(self, rows: Sequence[Row], number: int) -> list[list[dict[str, Any]]]:
         """Batches of examples of similar length, of the block of streamed rows with a number."""
@@ -262,9 +274,6 @@ class LengthTrainer(LongspanTrainer[S]):
             rank=rank,
             world=self.group_count,
         )
-
-    def _scored_a_batch(self) -> None:
-        self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
 
 
 def scoring_batches(lengths: Sequence[int] | np.ndarray, batch_size: int, batch_tokens: int) -> list[list[int]]:
@@ -385,6 +394,20 @@ def ragged_outputs(
     return result
 
 
+@contextlib.contextmanager
+def in_evaluation(model: torch.nn.Module) -> Iterator[None]:
+    """Keep a model in evaluation mode in the `with` block."""
+    if not model.training:
+        # Switching all modules takes as long as a short text, and other threads may use them.
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
+
+
 def in_batches(
     model: PreTrainedModel,
     batches: Sequence[Sequence[int]],
@@ -417,15 +440,8 @@ def in_batches(
                 after_batch()
         return found
 
-    trains = model.training
-    if trains:
-        # Not otherwise: switching all modules takes as long as a short text, and other threads may use them.
-        model.eval()
-    try:
+    with in_evaluation(model):
         return processes.gathered(processes.in_each(own_results))
-    finally:
-        if trains:
-            model.train()
 
 
 def _forward(

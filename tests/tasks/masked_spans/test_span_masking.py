@@ -16,7 +16,6 @@ from longspan.tasks.masked_spans.masking import (
     SpanMasking,
     add_sentinels,
     filled,
-    pair_sizes,
     sentinels_of,
     spans_of,
     windows,
@@ -52,7 +51,9 @@ def test_windows_can_be_put_back_together(share: float, mean: float) -> None:
         ids = rng.integers(END, size=length).astype(np.int32)
         source, target = masking(ids, rng)
         assert (source.dtype, target.dtype) == (np.int32, np.int32)
-        assert (len(source), len(target)) == pair_sizes(length, share, mean)
+        masked, spans = spans_of(length, share, mean)
+        # The end of each.
+        assert (len(source), len(target)) == (length - masked + spans + 1, masked + spans + 1)
         assert put_back(source.tolist(), target.tolist()) == ids.tolist()
         # Between two spans is a token.
         assert not any(one >= FIRST and other >= FIRST for one, other in pairwise(source.tolist()))
@@ -63,7 +64,6 @@ def test_share_and_mean_length_are_those_asked_for() -> None:
     assert spans_of(1, 0.15, 3.0) == (1, 1)
     # 9 of 10 tokens in spans of one would need more than the token that is left between them.
     assert spans_of(10, 0.9, 1.0) == (9, 2)
-    assert pair_sizes(512, 0.15, 3.0) == (512 - 77 + 26 + 1, 77 + 26 + 1)
 
 
 def test_all_ways_are_equally_likely() -> None:

@@ -30,7 +30,7 @@ from longspan.tasks.recommendation.counting import (
 )
 from longspan.tasks.recommendation.items import Items, Names, title_tokenizer
 from longspan.tasks.recommendation.options import RecommendationData
-from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_logits, impression_parts
+from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_outputs
 from longspan.tasks.recommendation.recorded import Recorded, read_recorded
 from longspan.tasks.recommendation.samples import Impressions
 from longspan.tasks.recommendation.task import names_of
@@ -266,8 +266,8 @@ def test_the_saved_model_scores_as_the_baseline_does(folder: Path, run: Path) ->
     sizes: dict[str, Any] = {"batch_size": 7, "batch_clicks": 0}
     own = Items.encoded(found.catalogue, tokenizer_of(loaded.processor), names_of(loaded), data)
     with ItemVectors(model, own) as vectors:
-        parts = impression_parts(model, impressions, vectors, **sizes)
-        logits = impression_logits(model, impressions, vectors, **sizes)
+        parts = impression_outputs(model, impressions, vectors, name="parts", **sizes)
+        logits = impression_outputs(model, impressions, vectors, **sizes)
         expected = features(ranker, items, impressions) @ ranker.weights.double().numpy()
         # Float32.
         np.testing.assert_allclose(parts[:, 0], expected, rtol=1e-4, atol=1e-5)

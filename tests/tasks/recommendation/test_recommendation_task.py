@@ -20,7 +20,7 @@ from longspan.models import LongspanForRecommendation
 from longspan.results import TrainingResult
 from longspan.serving.model import Limits, Service
 from longspan.tasks.recommendation.items import Items, padded, ragged_of
-from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_outputs
 from longspan.tasks.recommendation.recorded import read_recorded
 from longspan.tasks.recommendation.samples import Collator, Impressions, Samples, collate
 from longspan.tasks.recommendation.task import names_of
@@ -142,9 +142,12 @@ def test_vectors_of_items_give_what_reading_them_anew_gives(folder: Path, recomm
     users = {name: number for number, name in enumerate(found.users(), 1)}
     impressions = Impressions(found.splits["validation"], users)
     items: Items = prepared.items  # type: ignore[attr-defined]
-    anew = impression_logits(model, impressions, items, batch_size=7, batch_clicks=0)
+    model.eval()
+    with torch.no_grad():
+        read = [model(**collate([impressions[row]], items)[0]) for row in range(len(impressions))]
+    anew = torch.cat([outputs["logits"].flatten() for outputs in read]).numpy()
     with ItemVectors(model, items) as vectors:
-        once = impression_logits(model, impressions, vectors, batch_size=16, batch_clicks=64)
+        once = impression_outputs(model, impressions, vectors, batch_size=16, batch_clicks=64)
     assert np.ptp(anew) > 1e-3
     # Float32, batches of other shapes.
     np.testing.assert_allclose(once, anew, rtol=1e-4, atol=1e-5)

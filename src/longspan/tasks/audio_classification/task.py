@@ -19,16 +19,13 @@ from longspan.models.hub.feature_extraction import LongspanFeatureExtractor
 from longspan.models.limits import limits
 from longspan.models.parts.streamed_pooling import StreamedPooling
 from longspan.models.states import CACHE
-from longspan.report import count
 from longspan.results import Prediction
-from longspan.tasks.audio_classification import baselines
-from longspan.tasks.audio_classification.baselines.cepstra import Cepstra
 from longspan.tasks.audio_classification.options import AudioData, PredictionOptions
-from longspan.tasks.base.classes import ClassificationScores, ClassTask
+from longspan.tasks.base.classes import ClassTask
 from longspan.tasks.base.engine import check_outputs
-from longspan.tasks.base.examples import ExamplePipeline, Facts
+from longspan.tasks.base.examples import ExamplePipeline
 from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Baseline, Counts, Run, baselines_in
+from longspan.tasks.base.task import Facts, Run, length_facts
 
 AudioRun = Run[AudioData, LengthTrainingOptions, RecordingProcessor]
 
@@ -71,14 +68,7 @@ class AudioClassification(ClassTask[AudioData, RecordingProcessor]):
         "data.path=FOLDER (a folder with one sub-folder of audio files per class, or a csv, tsv, jsonl or parquet file "
         "with paths), or data.train=FILE"
     )
-    facts: ClassVar[Facts] = {
-        "documents": ("recordings", count),
-        "tokens": ("frames", count),
-        "median_length": ("median length", count),
-        "longest": ("longest", count),
-        "cut_documents": ("cut recordings", count),
-        "removed_tokens": ("frames cut off", count),
-    }
+    facts: ClassVar[Facts] = length_facts("recordings", "frames")
 
     def inputs_of(
         self,
@@ -100,12 +90,6 @@ class AudioClassification(ClassTask[AudioData, RecordingProcessor]):
         if options is None or not options.every:
             return rows
         return of_rows(rows, options.every, run.processor.sample_rate)
-
-    def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[ClassificationScores]]:
-        return Cepstra
 
 
 #: Recordings of more seconds are read in segments where the model allows it, each of this number of positions.

@@ -20,7 +20,7 @@ from longspan.data.columns.values import in_order
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.wide.classifier import Wide
-from longspan.report import count, scores_table, share, table
+from longspan.report import count, share, table
 from longspan.results import Evaluation, Prediction
 from longspan.results.parts import Parts
 from longspan.results.predictions import ClassPrediction
@@ -31,7 +31,7 @@ from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.mistakes import Errors, class_errors, label_issues
 from longspan.tasks.base.mixing import WideTrainer, ratio_of_sums
 from longspan.tasks.base.options import ClassEvaluationOptions
-from longspan.tasks.base.task import D, P, Task
+from longspan.tasks.base.task import D, P
 
 #: Bins of equal width in which confidence is compared with accuracy.
 CALIBRATION_BINS = 15
@@ -221,10 +221,12 @@ class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
 
     def head(self, training: Dataset, data: D) -> dict[str, Any]:
         names = in_order(set(training["label"][:]))
+        balanced = getattr(data, "class_weights", "none") == "balanced"
         return {
             "id2label": dict(enumerate(names)),
             "label2id": {name: number for number, name in enumerate(names)},
             "problem_type": "single_label_classification",
+            **({"class_weights": balanced_weights(training["label"][:])} if balanced else {}),
         }
 
     def target(self, config: LongspanConfig) -> Carried:
@@ -267,8 +269,49 @@ class ClassTask(ExampleTask[ClassificationScores, D, P], Generic[D, P]):
     def details(self, config: LongspanConfig) -> dict[str, Any]:
         return {"labels": labels(config)}
 
-    def evaluation_report(self, evaluation: Evaluation) -> str:
-        return evaluation_report(self, evaluation)
+    def sections(self, evaluation: Evaluation[ClassificationScores]) -> list[str]:
+        reliability = evaluation.scores.reliability
+        bins = [
+            [f"{row['from']:.2f} to {row['to']:.2f}", count(row["count"]), *(share(row[key]) for key in _SURE)]
+            for row in reliability
+        ]
+        for place, cells in enumerate(bins):
+            # Those that `predict --min-probability` would label.
+            surer = reliability[place:]
+            known = sum(row["count"] for row in surer)
+            cells += [
+                share(known / sum(row["count"] for row in reliability)),
+                share(sum(row["count"] * row["accuracy"] for row in surer) / known),
+            ]
+        confidence = ["confidence", "documents", *_SURE.values()]
+        return [
+            f"padding: {evaluation.details['padding_fraction']:.1%} of the computed positions",
+            *super().sections(evaluation),
+            scores_by_label(evaluation.scores.per_class, "class", "support"),
+            table([*confidence, "this sure or more", "accuracy of those"], bins),
+            *_least_table(evaluation),
+        ]
+
+
+#: Numbers of each bin of confidence, by the words of their columns.
+_SURE = {"confidence": "mean confidence", "accuracy": "accuracy"}
+#: Scores of each label, by the words of their columns.
+PER_LABEL: Mapping[str, str] = {"precision": "precision", "recall": "recall", "f1": "F1"}
+
+
+def scores_by_label(
+    rows: Mapping[str, Mapping[str, float]], label: str, support: str, columns: Mapping[str, str] = PER_LABEL
+) -> str:
+    """Return a table of the scores of each label, whose last column is their `support`.
+
+    Args:
+        rows: Scores by label.
+        label: Words for a label.
+        support: Words for its support.
+        columns: Scores that are shown, with their words.
+    """
+    cells = ([name, *(share(row[key]) for key in columns), count(row["support"])] for name, row in rows.items())
+    return table([label, *columns.values(), support], cells)
 
 
 def _least_table(evaluation: Evaluation[ClassificationScores]) -> list[str]:
@@ -355,36 +398,3 @@ def labels(config: LongspanConfig) -> list[str]:
     # Attributes of a configuration are slow to read, and this is read for each document.
     names = config.id2label
     return [names[number] for number in range(len(names))]
-
-
-def evaluation_report(task: Task, evaluation: Evaluation[ClassificationScores]) -> str:
-    """Report that `longspan evaluate` prints."""
-    scores, split = evaluation.scores, evaluation.split
-    keys = ("precision", "recall", "f1")
-    classes = (
-        [name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_class.items()
-    )
-    bins = [
-        [f"{row['from']:.2f} to {row['to']:.2f}", count(row["count"]), share(row["confidence"]), share(row["accuracy"])]
-        for row in scores.reliability
-    ]
-    for place, cells in enumerate(bins):
-        # Those that `predict --min-probability` would label.
-        surer = scores.reliability[place:]
-        known = sum(row["count"] for row in surer)
-        cells += [
-            share(known / sum(row["count"] for row in scores.reliability)),
-            share(sum(row["count"] * row["accuracy"] for row in surer) / known),
-        ]
-    parts = [
-        task.data_table({split: evaluation.details["truncation"]}),
-        f"padding: {evaluation.details['padding_fraction']:.1%} of the computed positions",
-        scores_table({split: scores}),
-        table(["class", "precision", "recall", "F1", "support"], classes),
-        table(
-            ["confidence", "documents", "mean confidence", "accuracy", "this sure or more", "accuracy of those"], bins
-        ),
-        *_least_table(evaluation),
-        f"written to {evaluation.folder}",
-    ]
-    return "\n\n".join(parts)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from datasets import Dataset
@@ -15,16 +15,16 @@ from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.loading import Splits, load
 from longspan.data.sources.shards import Streamed
 from longspan.data.text.long_documents import pieces, summary, tokenize_documents
-from longspan.data.text.tokenization import build_tokenizer
+from longspan.data.text.processor import TextProcessor
+from longspan.data.text.tokenization import build_tokenizer, token_ids
 from longspan.errors import UserError
-from longspan.report import count, table
+from longspan.report import count, scores_table, table
+from longspan.results import Evaluation
 from longspan.tasks.base.options import CorpusData, CorpusTrainingOptions
-from longspan.tasks.base.task import Recipe
+from longspan.tasks.base.task import Recipe, Run
 
-DATA_HINT = (
-    "data.path=FILE (a text file, a folder of text files, or a csv, tsv, jsonl or parquet file), or data.train=FILE"
-)
-"""What to give such a task."""
+#: Characters of a document that are read where a part of it will do: a few thousand tokens.
+_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,30 @@ class Corpus:
 def text_column(data: CorpusData) -> Sequence[Column]:
     """Return the one column that is read."""
     return [Text("text", "text_column", lines=data.join_rows)]
+
+
+class CorpusTask:
+    """What all tasks of documents without labels share: a base class of theirs, before `PipelineTask`."""
+
+    data_hint: ClassVar[str] = (
+        "data.path=FILE (a text file, a folder of text files, or a csv, tsv, jsonl or parquet file), or data.train=FILE"
+    )
+
+    def columns(self, data: Any) -> Sequence[Column]:
+        return text_column(data)
+
+    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
+        return documents_table(data, style)
+
+    def sections(self, evaluation: Evaluation) -> list[str]:
+        split = evaluation.split
+        return [documents_table({split: evaluation.details}), scores_table({split: evaluation.scores})]
+
+
+def token_rows(run: Run[Any, Any, TextProcessor], examples: Dataset) -> list[list[int]]:
+    """Return the first tokens of documents, without their ends; see `Task.token_rows`."""
+    texts = [text[:_CHARACTERS] for text in examples["text"][:]]
+    return [ids.tolist() for ids in token_ids(run.processor.tokenizer, texts)]
 
 
 def unlabelled_texts(data: UnlabelledData) -> CorpusData:

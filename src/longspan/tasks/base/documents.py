@@ -10,12 +10,11 @@ from longspan.data.processor import Processor
 from longspan.data.sources.loading import load
 from longspan.data.text.processor import TextProcessor, tokenizer_of
 from longspan.data.text.tokenization import encode
-from longspan.report import count
 from longspan.results.scores import S
 from longspan.tasks.base.corpora import text_column, unlabelled_texts
-from longspan.tasks.base.examples import ExampleTask, Facts
+from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Run
+from longspan.tasks.base.task import Facts, Run, length_facts
 
 T = TypeVar("T", bound=DataConfig)
 
@@ -31,14 +30,7 @@ class DocumentTask(ExampleTask[S, T], Generic[S, T]):
     program_answers = True
     #: The column of documents, among `columns`.
     text: ClassVar[str] = "text"
-    facts: ClassVar[Facts] = {
-        "documents": ("documents", count),
-        "tokens": ("tokens", count),
-        "median_length": ("median length", count),
-        "longest": ("longest", count),
-        "cut_documents": ("cut documents", count),
-        "removed_tokens": ("tokens cut off", count),
-    }
+    facts: ClassVar[Facts] = length_facts("documents", "tokens")
 
     def learned(self, training: Dataset, data: T) -> Processor:
         if isinstance(data, UnlabelledData) and data.unlabelled and not data.tokenizer_from:

@@ -37,7 +37,6 @@ from longspan.models import LongspanConfig
 from longspan.models.limits import check_length
 from longspan.models.model import LongspanPreTrainedModel
 from longspan.models.wide.classifier import Wide
-from longspan.report import count, table
 from longspan.results import Prediction
 from longspan.results.scores import S
 from longspan.tasks.base.case import Case, Target, no_place
@@ -45,15 +44,13 @@ from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, read_
 from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.mixing import WideTrainer, in_units
 from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Counted, D, P, Prepared, Recipe, Run
+from longspan.tasks.base.task import Counted, D, Facts, P, Prepared, Recipe, Run, length_facts
 from longspan.training.arguments import data_seed
 from longspan.training.encoder_outputs import EncoderOutputs
 from longspan.training.lengths import LengthTrainer, outputs, targets
 
 #: Columns of texts.
 _TEXTS = (Value("string"), Value("large_string"))
-
-Facts = Mapping[str, tuple[str, Callable[[Any], str]]]
 
 
 def _unchanged(value: Any, where: str) -> Any:
@@ -66,15 +63,7 @@ class ProcessedTask(PipelineTask[S, D, LengthTrainingOptions, P], Generic[S, D, 
     training_options: ClassVar[type[LengthTrainingOptions]] = LengthTrainingOptions
     #: Name of one in messages.
     example: ClassVar[str] = "an example"
-    #: Columns of tables about the data of each split: keys of `describe`, each with its words and how it is written.
-    facts: ClassVar[Facts] = {
-        "documents": ("examples", count),
-        "tokens": ("positions", count),
-        "median_length": ("median length", count),
-        "longest": ("longest", count),
-        "cut_documents": ("cut examples", count),
-        "removed_tokens": ("positions cut off", count),
-    }
+    facts: ClassVar[Facts] = length_facts("examples", "positions")
 
     def head(self, training: Dataset, data: D) -> dict[str, Any]:
         """Return the settings of the model that depend on the training data, such as `id2label`, as JSON."""
@@ -143,13 +132,6 @@ class ProcessedTask(PipelineTask[S, D, LengthTrainingOptions, P], Generic[S, D, 
         if isinstance(model, LongspanPreTrainedModel) and model.frozen_encoder is not None:
             EncoderOutputs(model.frozen_encoder).store(prepared.splits.values())
         return model
-
-    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        splits = {name: row for name, row in data.items() if "documents" in row}
-        rows = (
-            [name, *(write(row.get(key)) for key, (_, write) in self.facts.items())] for name, row in splits.items()
-        )
-        return table(["split", *(words for words, _ in self.facts.values())], rows, style)
 
     def _learned(self, training: Dataset, data: D) -> Processor:
         """Return the processor for a training split. Raises Unreadable for the first row that it cannot read."""

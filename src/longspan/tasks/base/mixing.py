@@ -110,10 +110,6 @@ class WideTrainer(LengthTrainer[S]):
     not depend on them.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._deep_loss: float | None = None
-
     @staticmethod
     @abc.abstractmethod
     def losses(logits: Tensor, labels: Tensor, config: LongspanConfig) -> Tensor:
@@ -147,13 +143,10 @@ class WideTrainer(LengthTrainer[S]):
         else:
             if validation:
                 wide.scales.copy_(self.scales(parts, labels))
-                self._deep_loss = float(self.losses(parts[:, 1].double(), labels, config).mean())
+                # Training fits the deep part alone.
+                self.loss_as_trained = float(self.losses(parts[:, 1].double(), labels, config).mean())
             logits = wide.combined(*parts.unbind(1))
             self.remember_parts(dataset, functools.partial(self.compare, parts, logits, labels, config))
         if validation:
             self.decide(parts, logits, labels)
         return self.measure(in_units(logits, config) if parts is not None else logits, labels)
-
-    def losses_as_trained(self) -> dict[str, float]:
-        # Training fits the deep part alone.
-        return {} if self._deep_loss is None else {"loss_as_trained": self._deep_loss}

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import hashlib
-import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import tomli_w
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from transformers import PreTrainedModel, TrainingArguments
 from typing_extensions import TypeVar as DefaultTypeVar
 
@@ -32,7 +32,7 @@ from longspan.models import LongspanConfig
 from longspan.models.embeddings.encoder import EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings
 from longspan.models.settings import EmbeddingSettings, arguments, chosen_kind
-from longspan.report import scores_table
+from longspan.report import count, scores_table, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Statistics
 from longspan.results.scores import S, Scores
@@ -71,6 +71,17 @@ class Prepared(Generic[P]):
     data: dict[str, Any]
     details: dict[str, Any] = field(default_factory=dict)
     stream: Streamed | None = None
+
+
+def read_splits(recipe: "Recipe[Any, Any]") -> DatasetDict:
+    """Return the splits of a recipe's data, of which one is for validation.
+
+    Raises:
+        UserError: For whatever is wrong with them.
+    """
+    splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
+    check_validation(splits)
+    return splits
 
 
 def check_validation(splits: Collection[str]) -> None:
@@ -314,6 +325,20 @@ class Counts(Baseline[S]):
         """
 
 
+Facts = Mapping[str, tuple[str, Callable[[Any], str]]]
+
+
+def length_facts(examples: str, tokens: str, median: str = "median length", longest: str = "longest") -> Facts:
+    """Return the facts of `truncation_table`, in the words for examples, their tokens and lengths."""
+    words = {"documents": examples, "tokens": tokens, "median_length": median, "longest": longest}
+    words |= {"cut_documents": f"cut {examples}", "removed_tokens": f"{tokens} cut off"}
+    return {key: (name, count) for key, name in words.items()}
+
+
+#: Keys of facts about the data among the details of evaluations.
+_DATA = ("truncation", "data_summary", "data_table")
+
+
 class Task(Inference, Generic[S, D, O, P]):
     """One kind of prediction that models learn, with everything specific to it; an instance holds only its name.
 
@@ -351,6 +376,8 @@ class Task(Inference, Generic[S, D, O, P]):
     hub: ClassVar[Hub] = Hub()
     #: The packages that its scores import and longspan itself does without.
     packages: ClassVar[tuple[str, ...]] = ()
+    #: Columns of `data_table`: keys of each split in `Prepared.data`, with their words and how they are written.
+    facts: ClassVar[Facts] = {"documents": ("examples", count)}
     #: The class of its models.
     model_class: ClassVar[type[PreTrainedModel]]
     #: Processor that turns its examples into the streams of a batch.
@@ -555,19 +582,37 @@ class Task(Inference, Generic[S, D, O, P]):
     # What it is compared with
 
     def baselines(self) -> Mapping[str, type[Baseline[S]]]:
-        """Return the baselines of this task by name; by default none."""
+        """Baselines of this task by name: by default, those in the package `baselines` next to its `task.py`.
+
+        A task that extends one with such a package has the same. Without a package there are none.
+        """
+        for kind in type(self).__mro__[: type(self).__mro__.index(Task)]:
+            folder, _, module = kind.__module__.rpartition(".")
+            if folder and module == "task" and importlib.util.find_spec(f"{folder}.baselines") is not None:
+                return baselines_in(importlib.import_module(f"{folder}.baselines"))
         return {}
 
     def counts(self) -> type[Counts[S]] | None:
-        """Return the count-based model of this task, one of `baselines`, which models with `model.wide` contain."""
-        return None
+        """Count-based model of this task, which models with `model.wide` contain: by default, that of `baselines`."""
+        return next((kind for kind in self.baselines().values() if issubclass(kind, Counts)), None)
 
     # What is reported
 
-    @abc.abstractmethod
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         """Return the table of splits from `Prepared.data`; `style` is one of tabulate's."""
+        rows = (
+            [name, *(write(row.get(key)) for key, (_, write) in self.facts.items())]
+            for name, row in data.items()
+            if isinstance(row, Mapping) and row.keys() & self.facts.keys()
+        )
+        return table(["split", *(words for words, _ in self.facts.values())], rows, style)
 
     def evaluation_report(self, evaluation: Evaluation[S]) -> str:
-        """Report that `longspan evaluate` prints."""
-        return "\n\n".join([scores_table({evaluation.split: evaluation.scores}), f"written to {evaluation.folder}"])
+        """Report that `longspan evaluate` prints: the data, if details say what they are, scores, and the folder."""
+        details, more = evaluation.details, {"skipped": evaluation.skipped}
+        tables = [self.data_table({evaluation.split: details[key]} | more) for key in _DATA if key in details]
+        return "\n\n".join([*tables, *self.sections(evaluation), f"written to {evaluation.folder}"])
+
+    def sections(self, evaluation: Evaluation[S]) -> list[str]:
+        """Return the scores, and what else the report of an evaluation says."""
+        return [scores_table({evaluation.split: evaluation.scores})]

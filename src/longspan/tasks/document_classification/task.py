@@ -3,9 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-from datasets import Dataset
 
 from longspan.data.columns.kinds import Column, Label, Text
 from longspan.data.columns.literals import list_in
@@ -14,10 +11,8 @@ from longspan.data.sources.loading import Splits, load
 from longspan.errors import UserError
 from longspan.machine.printing import note
 from longspan.report.card import Hub
-from longspan.tasks.base.classes import ClassificationScores, ClassTask, balanced_weights
+from longspan.tasks.base.classes import ClassificationScores, ClassTask
 from longspan.tasks.base.documents import DocumentTask
-from longspan.tasks.base.task import Baseline, Counts, baselines_in
-from longspan.tasks.document_classification import baselines
 from longspan.tasks.document_classification.options import ClassificationData
 
 #: Integers up to the first number, or with the second number of documents each, may well be classes.
@@ -89,17 +84,3 @@ class DocumentClassification(ClassTask[ClassificationData], DocumentTask[Classif
             return hint(Counter(load(whole, self.columns(data), training=False).splits["train"]["label"][:]))
         except (UserError, KeyError):
             return ""
-
-    def head(self, training: Dataset, data: ClassificationData) -> dict[str, Any]:
-        balanced = data.class_weights == "balanced"
-        weights = {"class_weights": balanced_weights(training["label"][:])} if balanced else {}
-        return super().head(training, data) | weights
-
-    def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[ClassificationScores]]:
-        # Its fitting is compiled with Numba, which takes long to import, and predictions fit nothing.
-        from longspan.tasks.document_classification.baselines.ngrams import Ngrams
-
-        return Ngrams

@@ -18,14 +18,10 @@ from longspan.explanations.question import InputSequence
 from longspan.models import LongspanForDocumentPairs
 from longspan.models.embeddings.encoder import EncoderSettings
 from longspan.models.embeddings.tokens import TokenSettings
-from longspan.report import count
 from longspan.report.card import Hub
 from longspan.tasks.base.case import texts_as_one
-from longspan.tasks.base.classes import ClassificationScores, ClassTask, balanced_weights
-from longspan.tasks.base.examples import Facts
-from longspan.tasks.base.task import Baseline, Counts, baselines_in
-from longspan.tasks.document_pairs import baselines
-from longspan.tasks.document_pairs.baselines.overlap import Overlap
+from longspan.tasks.base.classes import ClassTask
+from longspan.tasks.base.task import Facts, length_facts
 from longspan.tasks.document_pairs.options import PairData
 
 #: The columns of both documents, as messages call them.
@@ -87,22 +83,4 @@ class DocumentPairs(ClassTask[PairData]):
         "data.path=FILE (a csv, tsv, jsonl or parquet file with two documents and a label in each row), or "
         "data.train=FILE"
     )
-    facts: ClassVar[Facts] = {
-        "documents": ("pairs", count),
-        "tokens": ("tokens", count),
-        "median_length": ("median length of a pair", count),
-        "longest": ("longest pair", count),
-        "cut_documents": ("cut pairs", count),
-        "removed_tokens": ("tokens cut off", count),
-    }
-
-    def head(self, training: Dataset, data: PairData) -> dict[str, Any]:
-        balanced = data.class_weights == "balanced"
-        weights = {"class_weights": balanced_weights(training["label"][:])} if balanced else {}
-        return super().head(training, data) | weights
-
-    def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[ClassificationScores]]:
-        return Overlap
+    facts: ClassVar[Facts] = length_facts("pairs", "tokens", "median length of a pair", "longest pair")

@@ -16,7 +16,7 @@ from longspan.data.config import DataConfig
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
 from longspan.models.parts.losses import IGNORED
-from longspan.report import number, scores_table, table
+from longspan.report import number, table
 from longspan.report.card import Hub
 from longspan.report.pictures import needs_matplotlib, save
 from longspan.results import Evaluation, Prediction
@@ -24,11 +24,9 @@ from longspan.results.parts import Parts
 from longspan.results.predictions import NumberPrediction
 from longspan.tasks.base.case import Target, number_asked
 from longspan.tasks.base.documents import DocumentTask
-from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Errors, number_errors
 from longspan.tasks.base.mixing import WideTrainer, in_units, ratio_of_sums
-from longspan.tasks.base.task import Baseline, Counts, Task, baselines_in
-from longspan.tasks.document_regression import baselines
+from longspan.tasks.base.task import Facts, Task
 from longspan.tasks.document_regression.options import RegressionData
 from longspan.tasks.document_regression.scores import RegressionScores, regression_scores
 from longspan.training.lengths import targets
@@ -148,25 +146,11 @@ class DocumentRegression(DocumentTask[RegressionScores, RegressionData]):
         head = config.head
         return {"training_mean": float(head.target_mean), "training_standard_deviation": float(head.target_scale)}
 
-    def baselines(self) -> Mapping[str, type[Baseline[RegressionScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[RegressionScores]]:
-        # Its fitting is compiled with Numba, which takes long to import, and predictions fit nothing.
-        from longspan.tasks.document_regression.baselines.ngrams import Ngrams
-
-        return Ngrams
-
-    def evaluation_report(self, evaluation: Evaluation) -> str:
-        scores, split = evaluation.scores, evaluation.split
+    def sections(self, evaluation: Evaluation) -> list[str]:
+        scores = evaluation.scores
         rows = {"the model": (scores.mae, scores.rmse), "the training mean": tuple(scores.baseline.values())}
-        parts = [
-            self.data_table({split: evaluation.details["truncation"]}),
-            scores_table({split: scores}),
-            table(["predicting", "MAE", "RMSE"], ([name, *map(number, errors)] for name, errors in rows.items())),
-            f"written to {evaluation.folder}",
-        ]
-        return "\n\n".join(parts)
+        errors = ([name, *map(number, errors)] for name, errors in rows.items())
+        return [*super().sections(evaluation), table(["predicting", "MAE", "RMSE"], errors)]
 
 
 def _in_float32(value: float, where: str) -> float:

@@ -56,8 +56,7 @@ class EvidenceTrainer(LengthTrainer[EvidenceScores]):
             self.with_encoder_outputs(dataset, dataset),
             scoring_batches(dataset["length"][:], self.args.eval_batch_size, self.batch_tokens),
             streams=self.streams,
-            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
-            after_batch=self._scored_a_batch,
+            **self.reporting(),
         )
 
 

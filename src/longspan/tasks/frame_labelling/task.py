@@ -23,17 +23,15 @@ from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForAudioFrameClassification
 from longspan.models.embeddings.frames import FrameSettings
 from longspan.models.limits import too_long
-from longspan.report import count, scores_table, share, table
+from longspan.report import count, table
 from longspan.results import Evaluation, Prediction
 from longspan.results.mistakes import Mistakes
 from longspan.tasks.base.case import Case
-from longspan.tasks.base.classes import labels
+from longspan.tasks.base.classes import labels, scores_by_label
 from longspan.tasks.base.engine import Pipeline
-from longspan.tasks.base.examples import Facts, ProcessedTask
+from longspan.tasks.base.examples import ProcessedTask
 from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.frame_labelling import baselines
-from longspan.tasks.frame_labelling.baselines.cepstra import Cepstra
+from longspan.tasks.base.task import Facts, Prepared, Recipe, Run
 from longspan.tasks.frame_labelling.options import FrameData, PredictionOptions
 from longspan.tasks.frame_labelling.prediction import FramesPrediction, Segmenter, frame_case
 from longspan.tasks.frame_labelling.processor import Counted, FrameProcessor
@@ -95,7 +93,7 @@ class FramePipeline(Pipeline[None, None, FrameProcessor]):
             if problem := too_long(model, max(lengths)):
                 raise Unreadable(problem)
             read = [{FRAMES: processor.extractor.normalised(window.frames)} for window in some]
-            logits = position_logits(model, read, lengths, self.batches(lengths), streams=processor.streams)
+            logits = position_logits(model, read, lengths, batches=self.batches(lengths), streams=processor.streams)
             scores, start = log_probabilities(logits), 0
             for window, length in zip(some, lengths, strict=True):
                 own = scores[start + window.first // stride : start + -(-window.last // stride)]
@@ -110,9 +108,8 @@ class FramePipeline(Pipeline[None, None, FrameProcessor]):
 
     def outputs(self, encoded: Dataset) -> Tensor:
         sizes, read = encoded["length"][:], encoded.select_columns([FRAMES]).with_format("numpy")
-        streams = self.processor.streams
-        name, batches = output_of(self.model), self.batches(sizes)
-        return position_logits(self.model, read, sizes, batches, name, streams=streams, progress=True)
+        how = {"batches": self.batches(sizes), "streams": self.processor.streams, "progress": True}
+        return position_logits(self.model, read, sizes, name=output_of(self.model), **how)
 
     def score(
         self, examples: Dataset, encoded: Dataset, outputs: Tensor, folder: Path
@@ -244,28 +241,15 @@ class FrameLabelling(ProcessedTask[FrameScores, FrameData, FrameProcessor]):
 
     # What is reported
 
-    def baselines(self) -> Mapping[str, type[Baseline[FrameScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[FrameScores]]:
-        return Cepstra
-
-    def evaluation_report(self, evaluation: Evaluation[FrameScores]) -> str:
-        scores, split, details = evaluation.scores, evaluation.split, evaluation.details
-        keys = ("precision", "recall", "f1")
-        classes = (
-            [name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_class.items()
-        )
-        edits = [count(float(getattr(scores, key))) for key in ("segments", "substitutions", "deletions", "insertions")]
-        parts = [
-            self.data_table({split: details["data_summary"]}),
-            f"penalty of changes of the label: {details['switch_penalty']:g} nats, chosen on the validation split",
-            scores_table({split: scores}),
-            table(["segments", "substitutions", "deletions", "insertions"], [edits]),
-            table(["label", "precision", "recall", "F1", "frames"], classes),
-            f"written to {evaluation.folder}",
+    def sections(self, evaluation: Evaluation[FrameScores]) -> list[str]:
+        scores, penalty = evaluation.scores, evaluation.details["switch_penalty"]
+        keys = ("segments", "substitutions", "deletions", "insertions")
+        return [
+            f"penalty of changes of the label: {penalty:g} nats, chosen on the validation split",
+            *super().sections(evaluation),
+            table(keys, [[count(float(getattr(scores, key))) for key in keys]]),
+            scores_by_label(scores.per_class, "label", "frames"),
         ]
-        return "\n\n".join(parts)
 
 
 def worst_stretches(

@@ -18,7 +18,7 @@ from longspan.tasks.base.mixing import ratio_of_sums
 from longspan.tasks.frame_labelling.scores import FrameScores, frame_scores
 from longspan.tasks.frame_labelling.smoothing import PENALTIES, paths
 from longspan.tasks.frame_labelling.windows import recordings
-from longspan.training.lengths import Collator, LengthTrainer, Rows, ragged_outputs, scoring_batches
+from longspan.training.lengths import Collator, LengthTrainer, Rows, ragged_outputs
 
 #: The classes of a recording's frames, and the log-probabilities of its positions.
 Scored = tuple[np.ndarray, np.ndarray]
@@ -49,17 +49,8 @@ class FrameTrainer(LengthTrainer[FrameScores]):
 
     def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
         """Return the logits of all positions of windows, one window after the other, or the outputs "parts"."""
-        lengths = dataset["length"][:]
-        return position_logits(
-            self.model,
-            self.rows(dataset, [name for name in self.streams if name != "labels"]),
-            lengths,
-            scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
-            name=name or "logits",
-            streams=self.streams,
-            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
-            after_batch=self._scored_a_batch,
-        )
+        rows = self.rows(dataset, [stream for stream in self.streams if stream != "labels"])
+        return position_logits(self.model, rows, dataset["length"][:], name=name or "logits", **self.scoring(dataset))
 
     def score(self, dataset: Dataset) -> FrameScores:
         """Return the scores of the smoothed labels; see the class."""
@@ -135,7 +126,7 @@ def position_logits(
     model: Any,
     rows: Rows | Sequence[dict[str, Any]],
     lengths: Sequence[int],
-    batches: Any,
+    *,
     name: str = "logits",
     **options: Any,
 ) -> Tensor:
@@ -145,7 +136,7 @@ def position_logits(
     """
     sizes = [-(-length // model.config.embeddings.stride) for length in lengths]
     shape = (2, model.config.num_labels) if name == "parts" else (model.config.num_labels,)
-    return ragged_outputs(model, rows, batches, sizes, name=name, shape=shape, **options)
+    return ragged_outputs(model, rows, sizes=sizes, name=name, shape=shape, **options)
 
 
 def log_probabilities(logits: Tensor) -> np.ndarray:

@@ -1,17 +1,13 @@
 """Graph classification: `GraphClassification`."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from longspan.data.graphs.many import GraphsData, GraphsProcessor
 from longspan.models import LongspanForGraphClassification
 from longspan.models.embeddings.nodes import NodeSettings
 from longspan.report import count
-from longspan.tasks.base.classes import ClassificationScores, ClassTask
-from longspan.tasks.base.examples import Facts
-from longspan.tasks.base.task import Baseline, Counts, baselines_in
-from longspan.tasks.graph_classification import baselines
-from longspan.tasks.graph_classification.baselines.linear import Linear
+from longspan.tasks.base.classes import ClassTask
+from longspan.tasks.base.task import Facts
 
 
 class GraphClassification(ClassTask[GraphsData]):
@@ -32,9 +28,3 @@ class GraphClassification(ClassTask[GraphsData]):
         "median_length": ("median nodes", count),
         "longest": ("most nodes", count),
     }
-
-    def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[ClassificationScores]]:
-        return Linear

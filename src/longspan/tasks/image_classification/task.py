@@ -14,11 +14,8 @@ from longspan.models.embeddings.pixels import PixelSettings
 from longspan.ops.images import picture
 from longspan.report import count
 from longspan.report.card import Hub
-from longspan.tasks.base.classes import ClassificationScores, ClassTask
-from longspan.tasks.base.examples import Facts
-from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, baselines_in
-from longspan.tasks.image_classification import baselines
-from longspan.tasks.image_classification.baselines.gradients import Gradients
+from longspan.tasks.base.classes import ClassTask
+from longspan.tasks.base.task import Facts, Prepared, Recipe
 from longspan.tasks.image_classification.mirroring import HELD_OUT, TRAIN, mirrored_suit, spread
 from longspan.tasks.image_classification.options import ImageClassificationData
 from longspan.training.lengths import targets
@@ -62,12 +59,6 @@ class ImageClassification(ClassTask[ImageClassificationData]):
             flip = mirrored_suit(*parts, classes=len(prepared.config["id2label"]))
             recipe = replace(recipe, data=data.decided(flip))
         return super().trainer_options(recipe, model, arguments, prepared)
-
-    def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[ClassificationScores]]:
-        return Gradients
 
 
 def _picture(streams: Mapping[str, Any], patch: int) -> np.ndarray:

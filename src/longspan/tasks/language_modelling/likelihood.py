@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from longspan.errors import UserError, check_choice
 from longspan.mixers.base import Mixer
 from longspan.models.states import CACHE
+from longspan.training.lengths import in_evaluation
 
 CONTEXTS = ("carried", "sliding")
 
@@ -84,25 +85,16 @@ def token_outputs(
         if context == "carried"
         else _sliding(model, texts, take, rows, window, stride)
     )
-    was_training = model.training
-    model.eval()
-    try:
-        # Below the bar of a training run, this one disappears when it is full.
-        with tqdm(
-            total=sum(len(each) + 1 for each in tokens),
-            desc="Scoring",
-            unit=" tokens",
-            leave=None,
-            disable=not progress,
-        ) as bar:
-            for number, start, found in scored:
-                values = every[number]
-                if values is None:
-                    values = every[number] = np.empty((len(tokens[number]) + 1, *found.shape[1:]), dtype=np.float32)
-                values[start : start + len(found)] = found
-                bar.update(len(found))
-    finally:
-        model.train(was_training)
+    total = sum(len(each) + 1 for each in tokens)
+    # Below the bar of a training run, this one disappears when it is full.
+    bar = tqdm(total=total, desc="Scoring", unit=" tokens", leave=None, disable=not progress)
+    with in_evaluation(model), bar:
+        for number, start, found in scored:
+            values = every[number]
+            if values is None:
+                values = every[number] = np.empty((len(tokens[number]) + 1, *found.shape[1:]), dtype=np.float32)
+            values[start : start + len(found)] = found
+            bar.update(len(found))
     return [values for values in every if values is not None]
 
 

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from longspan.models.wide.language import Mixture
-from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts, compare_parts
+from longspan.results.parts import Parts
+from longspan.tasks.base.mixing import ratio_of_sums
+from longspan.tasks.language_modelling.scores import LanguageScores
 
 #: Neighbouring tokens are not independent: excerpts of so many tokens are drawn together.
 _EXCERPT = 512
@@ -44,12 +46,12 @@ def losses_without(mixture: Mixture, losses: Sequence[np.ndarray]) -> dict[str, 
 
 
 def parts_of(losses: Sequence[np.ndarray]) -> Parts:
-    """Compare the parts of a model by the losses `(n, LOSSES)` of the targets of each document."""
+    """Compare the parts of a model by the losses `(n, LOSSES)`, or more, of the targets of each document."""
     rows = [np.add.reduceat(row, starts, 0, np.float64) for row in losses if len(starts := _starts(len(row)))]
     counts = np.concatenate([np.diff(_starts(len(row)), append=len(row)) for row in losses])
-    sums = np.concatenate(rows)
-    examples = {name: np.stack((sums[:, column], counts), 1) for column, name in enumerate((BOTH, NETWORK, COUNTS))}
-    return compare_parts("loss", False, examples, lambda found: found[..., 0] / found[..., 1])
+    both, network, counted, *_ = np.concatenate(rows).T
+    sums = [torch.from_numpy(np.stack((each, counts), 1)) for each in (counted, network, both)]
+    return ratio_of_sums(LanguageScores, "loss", sums)
 
 
 def _starts(length: int) -> np.ndarray:

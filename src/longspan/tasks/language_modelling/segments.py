@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset
 
 from longspan.errors import UserError
+from longspan.training.lengths import EpochSampler
 from longspan.training.streams import BlockStream
 
 IGNORED = -100
@@ -111,7 +112,7 @@ class SegmentData(Dataset[dict[str, Tensor]]):
         }
 
 
-class SegmentBatches(Sampler[list[Segment]]):
+class SegmentBatches(EpochSampler[list[Segment]]):
     """Segments that the rows of a batch read at each step.
 
     All segments, in document order, are dealt out to the rows in runs, as evenly as possible, so that only the last
@@ -149,17 +150,12 @@ class SegmentBatches(Sampler[list[Segment]]):
         self.segment_length = segment_length
         self.shuffle = shuffle
         self.seed = seed
-        self.epoch = 0
         self._counts = count_segments(self.lengths, segment_length)
         shortest, longer = divmod(int(self._counts.sum()), rows * world)
         self._steps = shortest + bool(longer)
         row = np.arange(rank * rows, (rank + 1) * rows)
         self._starts = row * shortest + np.minimum(row, longer)
         self._ends = self._starts + shortest + (row < longer)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the random order of this epoch, from 0 up."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return self._steps

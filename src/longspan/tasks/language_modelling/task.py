@@ -12,7 +12,6 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
-from longspan.data.columns.kinds import Column
 from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
@@ -23,18 +22,17 @@ from longspan.errors import UserError
 from longspan.explanations.question import Question
 from longspan.models import LongspanConfig, LongspanForCausalLM
 from longspan.models.limits import check_length, too_long
-from longspan.report import count, number, scores_table, share, table
+from longspan.report import count, number, share, table
 from longspan.report.card import Hub
 from longspan.report.pictures import needs_matplotlib, save
 from longspan.results import Evaluation, Prediction, Statistics
 from longspan.results.mistakes import Mistakes
 from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
-from longspan.tasks.base.corpora import DATA_HINT, documents_table, read_corpus, text_column
+from longspan.tasks.base.corpora import CorpusTask, read_corpus, token_rows
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask
 from longspan.tasks.base.options import CorpusData, GenerationOptions
-from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.language_modelling import baselines, generation
-from longspan.tasks.language_modelling.baselines.ngram import Ngram
+from longspan.tasks.base.task import Prepared, Recipe, Run
+from longspan.tasks.language_modelling import generation
 from longspan.tasks.language_modelling.likelihood import (
     attention_length,
     set_attention_length,
@@ -46,9 +44,6 @@ from longspan.tasks.language_modelling.parts import losses_without, losses_witho
 from longspan.tasks.language_modelling.scores import LanguageScores, language_scores, loss_by_position
 from longspan.tasks.language_modelling.segments import check_enough
 from longspan.tasks.language_modelling.trainer import SegmentTrainer, carries
-
-# Of a document, where a part of it will do.
-_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True)
@@ -112,7 +107,7 @@ class LossPipeline(Pipeline[np.ndarray, np.ndarray, TextProcessor]):
         return language_scores(losses, counts["characters"], counts["bytes"]), {**counts, **more}
 
 
-class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions, TextProcessor]):
+class LanguageModelling(CorpusTask, PipelineTask[LanguageScores, CorpusData, TrainingOptions, TextProcessor]):
     """The next token of documents, with memory that outlives the segment."""
 
     data_config = LanguageModellingData
@@ -125,10 +120,6 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
     length_key = "training.segment_length"
     prediction = LossPrediction
     model_class = LongspanForCausalLM
-    data_hint = DATA_HINT
-
-    def columns(self, data: CorpusData) -> Sequence[Column]:
-        return text_column(data)
 
     def prepare(self, recipe: Recipe) -> Prepared:
         corpus = read_corpus(recipe, end=True)
@@ -183,10 +174,8 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
         return next_token_case(run, row, of, at)
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
-        # Documents begin with what ends them. A few thousand tokens of each are plenty.
-        texts = [text[:_CHARACTERS] for text in examples["text"][:]]
-        tokenizer = tokenizer_of(run.processor)
-        return [[tokenizer.eos_token_id, *ids.tolist()] for ids in token_ids(tokenizer, texts)]
+        # Documents begin with what ends them.
+        return [[tokenizer_of(run.processor).eos_token_id, *ids] for ids in token_rows(run, examples)]
 
     def generate(
         self, run: Run[CorpusData, TrainingOptions], prompt: str, options: GenerationOptions, statistics: Statistics
@@ -197,32 +186,20 @@ class LanguageModelling(PipelineTask[LanguageScores, CorpusData, TrainingOptions
             run.model, tokenizer_of(run.processor), prompt, options, run.recipe.options.segment_length, statistics
         )
 
-    def baselines(self) -> Mapping[str, type[Baseline[LanguageScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[LanguageScores]]:
-        return Ngram
-
-    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        return documents_table(data, style)
-
-    def evaluation_report(self, evaluation: Evaluation) -> str:
-        split, details = evaluation.split, evaluation.details
+    def sections(self, evaluation: Evaluation) -> list[str]:
+        details = evaluation.details
         positions = (
             [count(row["from"]) if row["from"] == row["to"] else f"{count(row['from'])} to {count(row['to'])}",
              count(row["tokens"]), share(row["loss"])]
             for row in details["by_position"]
         )  # fmt: skip
         without = [[part, share(loss), number(math.exp(loss))] for part, loss in details.get("without", {}).items()]
-        parts = [
-            documents_table({split: details}),
-            scores_table({split: evaluation.scores}),
+        return [
+            *super().sections(evaluation),
             f"{_context_line(details)}\nThe ends of documents count as tokens, but have no bytes and no characters.",
             table(["position", "tokens", "nats per token"], positions),
             *([table(["without", "nats per token", "perplexity"], without)] if without else []),
-            f"written to {evaluation.folder}",
         ]
-        return "\n\n".join(parts)
 
 
 #: Tokens of the passages whose losses are compared.

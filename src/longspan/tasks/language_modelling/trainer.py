@@ -90,7 +90,6 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
         self.pad_id = pad_id
         self.carries = carries
         self._states: MixerStates | None = None
-        self._loss_as_trained: float | None = None
         self.read = read
 
     def stream_batches(self, reader: ShardReader) -> tuple[Any, int]:
@@ -196,7 +195,8 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             losses[:, 0] = losses[:, part + 1]
             found = parts_of(np.split(losses, documents))
         if validation:
-            self._loss_as_trained = found.values[NETWORK]
+            # Training fits the network alone.
+            self.loss_as_trained = found.values[NETWORK]
         self.remember_parts(dataset, lambda: found)
         return excerpt_scores(dataset, scored, losses[:, 0])
 
@@ -208,10 +208,6 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             # As the validation split would have it.
             self._fit_gate(self._wide, dataset)
         super().rehearse(dataset)
-
-    def losses_as_trained(self) -> dict[str, float]:
-        # Training fits the network alone.
-        return {} if self._loss_as_trained is None else {"loss_as_trained": self._loss_as_trained}
 
     @property
     def _wide(self) -> Mixture | None:
@@ -239,7 +235,7 @@ class SegmentTrainer(LongspanTrainer[LanguageScores]):
             rows=self.args.per_device_eval_batch_size,
             segment_length=self.segment_length,
             context="carried" if self.carries else "sliding",
-            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+            progress=self.reporting()["progress"],
         )
         values = np.zeros((ends[-1], *shape), dtype=np.float32)
         for number, row in zip(own, found, strict=True):

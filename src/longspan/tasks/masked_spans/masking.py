@@ -72,12 +72,6 @@ def spans_of(tokens: int, share: float, mean: float) -> tuple[int, int]:
     return masked, max(1, min(round(masked / mean), masked, tokens - masked + 1))
 
 
-def pair_sizes(tokens: int, share: float, mean: float) -> tuple[int, int]:
-    """Return the lengths of the source and the target of a window, end tokens included."""
-    masked, count = spans_of(tokens, share, mean)
-    return tokens - masked + count + 1, masked + count + 1
-
-
 def add_sentinels(tokenizer: PreTrainedTokenizerBase, count: int) -> None:
     """Add special tokens that stand for spans, as many as are missing, after all other tokens."""
     names = [_SENTINEL.format(number) for number in range(count)]

@@ -20,15 +20,14 @@ from longspan.data.text.masks import characters_of
 from longspan.data.text.pairs import PairProcessor, check_exact, pair_tokenizer
 from longspan.data.text.tokenizer_training import MASK
 from longspan.errors import UserError
-from longspan.report import count, scores_table
+from longspan.report import count
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
 from longspan.results.mistakes import Mistakes
 from longspan.results.scores import Scores, score
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.corpora import (
-    DATA_HINT,
-    documents_table,
+    CorpusTask,
     mean_nats,
     perplexity,
     scored_lengths,
@@ -188,7 +187,7 @@ class SpanPipeline(Pipeline[MaskedText, list[int], PairProcessor]):
         }
 
 
-class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
+class MaskedSpans(CorpusTask, PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
     """Spans that are masked in texts, written by an encoder and a decoder."""
 
     data_config = MaskedSpansData
@@ -200,12 +199,8 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
     scores = SpanScores
     prediction = SpanPrediction
     processor: ClassVar[type[PairProcessor]] = SpanProcessor
-    data_hint = DATA_HINT
     cuts_examples = False
     sides = ("a window (data.max_length)", "the masked spans of a window")
-
-    def columns(self, data: MaskedSpansData) -> Sequence[Column]:
-        return text_column(data)
 
     def prepare(self, recipe: Recipe[MaskedSpansData, TrainingOptions]) -> Prepared:
         data, options = recipe.data, recipe.options
@@ -250,20 +245,14 @@ class MaskedSpans(PairTask[SpanScores, MaskedSpansData, TrainingOptions]):
         source = SourceText(read.value.ids, Places("characters", characters, text))
         return written(run, row.where, source, pipeline.search(masks), "spans", of, at)
 
-    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        return documents_table(data, style)
-
-    def evaluation_report(self, evaluation: Evaluation) -> str:
+    def sections(self, evaluation: Evaluation) -> list[str]:
         details = evaluation.details
-        parts = [
-            documents_table({evaluation.split: details}),
-            scores_table({evaluation.split: evaluation.scores}),
+        return [
+            *super().sections(evaluation),
             f"{details['masked_share']:.0%} of the tokens were masked, in spans of {details['span_length']:g} on "
             f"average, the same ones each time, in {count(details['windows'])} windows of at most "
             f"{count(details['max_length'])} tokens.",
-            f"written to {evaluation.folder}",
         ]
-        return "\n\n".join(parts)
 
 
 def _windows(

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from datasets.utils import tqdm
 from torch import Tensor
-from torch.utils.data import Sampler
 from transformers import PreTrainedModel
 
 from longspan.data.batches.drawn import DrawnExamples, Index
 from longspan.errors import UserError
 from longspan.models.parts.losses import CHUNK, IGNORED
 from longspan.tasks.masked_words.masking import Masking
+from longspan.training.lengths import EpochSampler, in_evaluation
 
 #: The seed of masks that do not change.
 _FIXED = 0
@@ -148,7 +148,7 @@ class PackedData(DrawnExamples[dict[str, Tensor]]):
         return {**row, "attention_mask": torch.ones_like(row["input_ids"])}
 
 
-class PackedBatches(Sampler[list[Index]]):
+class PackedBatches(EpochSampler[list[Index]]):
     """Rows that a process reads in each step; every epoch has as many.
 
     Args:
@@ -160,11 +160,6 @@ class PackedBatches(Sampler[list[Index]]):
 
     def __init__(self, steps: int, rows: int, rank: int = 0, world: int = 1) -> None:
         self.steps, self.batch_size, self.rank, self.world = steps, rows, rank, world
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, from 0 up."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return self.steps
@@ -192,9 +187,7 @@ def masked_losses(
         progress: Whether to show a bar on standard error.
     """
     losses, (found, right) = [np.zeros(0, dtype=np.float32)], ([np.zeros(0, dtype=np.int64)] for _ in range(2))
-    was_training = model.training
-    model.eval()
-    try:
+    with in_evaluation(model):
         # Below the bar of a training run, this one disappears when it is full.
         for batch in tqdm(_batches(rows, batch_size), desc="Scoring", unit="batch", leave=None, disable=not progress):
             for scores, wanted in _scores(
@@ -203,8 +196,6 @@ def masked_losses(
                 losses.append(torch.nn.functional.cross_entropy(scores, wanted, reduction="none").cpu().numpy())
                 found.append(scores.argmax(-1).cpu().numpy())
                 right.append(wanted.cpu().numpy())
-    finally:
-        model.train(was_training)
     return np.concatenate(losses), np.concatenate(found), np.concatenate(right)
 
 

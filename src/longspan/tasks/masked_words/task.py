@@ -12,29 +12,26 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments
 
 from longspan import mixers
-from longspan.data.columns.kinds import Column
 from longspan.data.processor import Places
 from longspan.data.sources.formats.rows import Row
 from longspan.data.text.long_documents import summary, token_arrays, tokenize_documents
 from longspan.data.text.masks import around_masks, characters_of
 from longspan.data.text.processor import TextProcessor, tokenizer_of
-from longspan.data.text.tokenization import token_ids
 from longspan.data.text.tokenizer_training import MASK
 from longspan.errors import UserError
 from longspan.explanations.question import Question
 from longspan.models import LongspanConfig, LongspanForMaskedLM
 from longspan.models.limits import check_length, too_long
 from longspan.models.parts.losses import IGNORED
-from longspan.report import count, scores_table
+from longspan.report import count
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
 from longspan.results.mistakes import Mistakes
 from longspan.tasks.base.case import Case, likeliest, numbered, token_asked
-from longspan.tasks.base.corpora import DATA_HINT, documents_table, excerpt, read_corpus, text_column
+from longspan.tasks.base.corpora import CorpusTask, read_corpus, scored_lengths, token_rows
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask
 from longspan.tasks.base.options import CorpusData
-from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.masked_words import baselines
+from longspan.tasks.base.task import Prepared, Recipe, Run
 from longspan.tasks.masked_words.masking import Masking
 from longspan.tasks.masked_words.options import EvaluationOptions, MaskedWordsData, TrainingOptions
 from longspan.tasks.masked_words.rows import (
@@ -178,26 +175,20 @@ class MaskedTrainer(LongspanTrainer[MaskedScores]):
         return super().compute_loss(model, given, return_outputs, num_items_in_batch)
 
     def scoring_sizes(self, dataset: Dataset) -> np.ndarray:
-        lengths = np.asarray(dataset["length"][:])
-        return np.minimum(lengths, excerpt(lengths, self.max_eval_tokens))
+        return scored_lengths(dataset, self.max_eval_tokens)
 
     def score(self, dataset: Dataset) -> MaskedScores:
         """Return the scores of documents, or of an `excerpt` of `max_eval_tokens`. All processes share the work."""
-        lengths = np.asarray(dataset["length"][:])
-        scored = np.minimum(lengths, excerpt(lengths, self.max_eval_tokens))
+        scored = self.scoring_sizes(dataset)
         rows = fixed_rows(token_arrays(dataset), scored, self.packing.segment_length, self.masking)
         losses, found, wanted = masked_losses(
             self.model,
             rows[self.args.process_index :: self.args.world_size],
             self.args.per_device_eval_batch_size,
-            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
+            progress=self.reporting()["progress"],
         )
         right = int((found == wanted).sum())
         return masked_scores(*processes.total([float(losses.sum(dtype=np.float64)), float(right), len(losses)]))
-
-
-# Of a document, where a part of it will do.
-_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True)
@@ -257,7 +248,7 @@ class MaskPipeline(Pipeline[np.ndarray, list[Likeliest], TextProcessor]):
         }
 
 
-class MaskedWords(PipelineTask[MaskedScores, CorpusData, TrainingOptions, TextProcessor]):
+class MaskedWords(CorpusTask, PipelineTask[MaskedScores, CorpusData, TrainingOptions, TextProcessor]):
     """Words that are masked in documents, from what is on both sides of them."""
 
     data_config = MaskedWordsData
@@ -270,10 +261,6 @@ class MaskedWords(PipelineTask[MaskedScores, CorpusData, TrainingOptions, TextPr
     length_key = "training.segment_length"
     prediction = FilledPrediction
     model_class = LongspanForMaskedLM
-    data_hint = DATA_HINT
-
-    def columns(self, data: CorpusData) -> Sequence[Column]:
-        return text_column(data)
 
     def prepare(self, recipe: Recipe) -> Prepared:
         corpus = read_corpus(recipe, mask=True)
@@ -317,26 +304,15 @@ class MaskedWords(PipelineTask[MaskedScores, CorpusData, TrainingOptions, TextPr
         return filled_mask(run, row, of, at)
 
     def token_rows(self, run: Run, examples: Dataset) -> list[list[int]]:
-        # A few thousand tokens of each are plenty.
-        texts = [text[:_CHARACTERS] for text in examples["text"][:]]
-        return [ids.tolist() for ids in token_ids(tokenizer_of(run.processor), texts)]
+        return token_rows(run, examples)
 
-    def baselines(self) -> Mapping[str, type[Baseline[MaskedScores]]]:
-        return baselines_in(baselines)
-
-    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        return documents_table(data, style)
-
-    def evaluation_report(self, evaluation: Evaluation) -> str:
+    def sections(self, evaluation: Evaluation) -> list[str]:
         details = evaluation.details
-        parts = [
-            documents_table({evaluation.split: details}),
-            scores_table({evaluation.split: evaluation.scores}),
+        return [
+            *super().sections(evaluation),
             f"{count(details['masked'])} tokens were predicted, {details['masked_share']:.0%} of all in "
             f"{details['masking']}, in rows of {count(details['segment_length'])} tokens, the same ones each time.",
-            f"written to {evaluation.folder}",
         ]
-        return "\n\n".join(parts)
 
 
 #: Tokens on either side of a masked one that are shown.

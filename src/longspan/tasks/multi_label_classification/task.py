@@ -19,19 +19,18 @@ from longspan.data.sources.loading import Splits
 from longspan.errors import UserError
 from longspan.machine.printing import note
 from longspan.models import LongspanConfig, LongspanForSequenceClassification
-from longspan.report import count, scores_table, share, table
+from longspan.report import count, share
 from longspan.report.card import Hub
 from longspan.report.pictures import needs_matplotlib, save, shortened
 from longspan.results import Evaluation, Prediction
 from longspan.results.parts import Parts
 from longspan.results.predictions import MultiLabelPrediction
 from longspan.tasks.base.case import Target, label_asked
+from longspan.tasks.base.classes import PER_LABEL, labels, scores_by_label
 from longspan.tasks.base.documents import DocumentTask
-from longspan.tasks.base.examples import Facts
 from longspan.tasks.base.mistakes import Errors, flag_errors
 from longspan.tasks.base.mixing import WideTrainer, ratio_of_sums
-from longspan.tasks.base.task import Baseline, Counts, Task, baselines_in
-from longspan.tasks.multi_label_classification import baselines
+from longspan.tasks.base.task import Facts, Task
 from longspan.tasks.multi_label_classification.options import EvaluationOptions, MultiLabelData
 from longspan.tasks.multi_label_classification.scores import (
     MultiLabelScores,
@@ -155,10 +154,10 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         }
 
     def target(self, config: LongspanConfig) -> Carried:
-        return class_flags("labels", {name: number for number, name in enumerate(names(config))})
+        return class_flags("labels", {name: number for number, name in enumerate(labels(config))})
 
     def score(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> MultiLabelScores:
-        return multi_label_scores(logits, targets, names(config), thresholds(config))
+        return multi_label_scores(logits, targets, labels(config), thresholds(config))
 
     def eval_config(self, config: LongspanConfig, options: Any) -> LongspanConfig:
         if options.threshold is None:
@@ -168,21 +167,21 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         return config
 
     def answer(self, where: str, logits: Tensor, config: LongspanConfig) -> MultiLabelPrediction:
-        return MultiLabelPrediction.of(where, names(config), probabilities(logits).tolist(), thresholds(config))
+        return MultiLabelPrediction.of(where, labels(config), probabilities(logits).tolist(), thresholds(config))
 
     def explained(self, config: LongspanConfig, prediction: Prediction, of: str) -> Target:
         assert isinstance(prediction, MultiLabelPrediction)
         shares = prediction.probabilities or {}
-        return label_asked(names(config), of or max(shares, key=lambda name: shares[name]))
+        return label_asked(labels(config), of or max(shares, key=lambda name: shares[name]))
 
     def draw(
         self, scores: MultiLabelScores, logits: Tensor, targets: Tensor, config: LongspanConfig, folder: Path
     ) -> None:
         path = folder / "precision_recall.png"
-        draw_precision_recall(logits.double().numpy(), targets.numpy() > 0.5, names(config), scores, path)
+        draw_precision_recall(logits.double().numpy(), targets.numpy() > 0.5, labels(config), scores, path)
 
     def errors(self, logits: Tensor, targets: Tensor, config: LongspanConfig) -> Mapping[str, Errors]:
-        return {"mistakes": flag_errors(probabilities(logits), targets, thresholds(config), names(config))}
+        return {"mistakes": flag_errors(probabilities(logits), targets, thresholds(config), labels(config))}
 
     def describe(self, tokens: Dataset, config: LongspanConfig) -> dict[str, Any]:
         per_document = targets(tokens).sum(-1)
@@ -193,35 +192,13 @@ class MultiLabelClassification(DocumentTask[MultiLabelScores, MultiLabelData]):
         }
 
     def details(self, config: LongspanConfig) -> dict[str, Any]:
-        return {"labels": names(config)}
+        return {"labels": labels(config)}
 
-    def baselines(self) -> Mapping[str, type[Baseline[MultiLabelScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[MultiLabelScores]]:
-        # Its fitting is compiled with Numba, which takes long to import, and predictions fit nothing.
-        from longspan.tasks.multi_label_classification.baselines.ngrams import Ngrams
-
-        return Ngrams
-
-    def evaluation_report(self, evaluation: Evaluation) -> str:
-        scores, split = evaluation.scores, evaluation.split
-        labels = (
-            [name, *(share(row[key]) for key in _COLUMNS), count(row["support"])]
-            for name, row in scores.per_label.items()
-        )
-        parts = [
-            self.data_table({split: evaluation.details["truncation"]}),
-            scores_table({split: scores}),
-            table(["label", *_COLUMNS.values(), "documents"], labels),
-            f"written to {evaluation.folder}",
+    def sections(self, evaluation: Evaluation) -> list[str]:
+        return [
+            *super().sections(evaluation),
+            scores_by_label(evaluation.scores.per_label, "label", "documents", _COLUMNS),
         ]
-        return "\n\n".join(parts)
-
-
-def names(config: LongspanConfig) -> list[str]:
-    """Return the labels, in the order of the model's outputs."""
-    return [config.id2label[number] for number in range(config.num_labels)]
 
 
 def thresholds(config: LongspanConfig) -> list[float]:
@@ -239,13 +216,7 @@ def _note_joined(labels: Sequence[list[str]]) -> None:
         )
 
 
-_COLUMNS = {
-    "precision": "precision",
-    "recall": "recall",
-    "f1": "F1",
-    "average_precision": "average precision",
-    "threshold": "threshold",
-}
+_COLUMNS = {**PER_LABEL, "average_precision": "average precision", "threshold": "threshold"}
 
 
 #: Labels that are drawn, the most frequent ones; more could not be told apart.

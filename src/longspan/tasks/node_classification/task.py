@@ -11,7 +11,6 @@ import torch
 from datasets import Dataset, DatasetDict
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.utils.data import Sampler
 from transformers import PreTrainedModel, TrainingArguments
 
 from longspan.data.columns.kinds import Column, Label
@@ -42,13 +41,11 @@ from longspan.tasks.base.classes import (
 )
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
 from longspan.tasks.base.mistakes import class_errors, label_issues
-from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in, check_validation
-from longspan.tasks.node_classification import baselines
-from longspan.tasks.node_classification.baselines.linear import Linear
+from longspan.tasks.base.task import Prepared, Recipe, Run, check_validation
 from longspan.tasks.node_classification.options import PredictionOptions, TrainingOptions
 from longspan.training.arguments import data_seed
 from longspan.training.base import LongspanTrainer
-from longspan.training.lengths import Loader, targets
+from longspan.training.lengths import EpochSampler, Loader, in_evaluation, targets
 from longspan.training.streams import Examples
 
 Drawn = tuple[int, int, np.ndarray]
@@ -80,7 +77,6 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._deep_loss: float | None = None
         # Nodes are counted instead: there is no padding.
         self.masks = ()
         self.inputs, self.measure, self.batch_nodes = inputs, measure, batch_nodes
@@ -135,21 +131,18 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
         Those of the validation split choose the scales of a model's two parts, before a checkpoint is saved.
         """
         found, parts = outputs_of(self.model, self.scored_batch)
-        self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
+        self._scored_a_batch()
         nodes, gold = torch.as_tensor(dataset["node"][:]), targets(dataset)
         if parts is None:
             return self.measure(found[nodes], gold)
         parts, wide = parts[nodes], self.model.wide
         if dataset is self.eval_dataset:
             wide.scales.copy_(balanced_scales(parts, gold))
-            self._deep_loss = float(cross_entropy(parts[:, 1].double(), gold))
+            # Training fits the network alone.
+            self.loss_as_trained = float(cross_entropy(parts[:, 1].double(), gold))
         both = wide.combined(*parts.unbind(1))
         self.remember_parts(dataset, functools.partial(compare_accuracies, correct_rows(parts, both, gold)))
         return self.measure(both, gold)
-
-    def losses_as_trained(self) -> dict[str, float]:
-        # Training fits the network alone.
-        return {} if self._deep_loss is None else {"loss_as_trained": self._deep_loss}
 
     def rehearse(self, dataset: Dataset) -> None:
         outputs_of(self.model, self.scored_batch)
@@ -163,12 +156,8 @@ class NodeTrainer(LongspanTrainer[ClassificationScores]):
 def outputs_of(model: Any, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor | None]:
     """Logits (n, classes) of a model for the nodes of a graph, and those of its two parts (n, 2, classes) if it has
     them, on the CPU."""
-    training = model.training
-    model.eval()
-    try:
+    with in_evaluation(model):
         found = model(**{name: each.to(model.device) for name, each in batch.items()})
-    finally:
-        model.train(training)
     return found.logits[0].float().cpu(), None if found.parts is None else found.parts[0].float().cpu()
 
 
@@ -186,7 +175,7 @@ def _known_stream(model: Any, known: Tensor) -> dict[str, Tensor]:
     return {} if model.wide is None else {"known": known.unsqueeze(0)}
 
 
-class NodeBatches(Sampler[list[Drawn]]):
+class NodeBatches(EpochSampler[list[Drawn]]):
     """Batches of rows, other ones in each epoch; processes share each.
 
     Args:
@@ -200,11 +189,6 @@ class NodeBatches(Sampler[list[Drawn]]):
     def __init__(self, rows: int, size: int, seed: int, rank: int = 0, world: int = 1) -> None:
         self.rows, self.seed, self.rank, self.world = rows, seed, rank, world
         self.together = size * world or rows
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Shuffle as for this epoch, counted from 0."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return -(-self.rows // self.together)
@@ -450,12 +434,6 @@ class NodeClassification(PipelineTask[ClassificationScores, GraphData, TrainingO
         first = np.arange(len(graph))
         places = Places("nodes", np.stack([first, first + 1], 1), names=list(graph.names))
         return Case(row.where, asked, question, places, prediction.to_dict())
-
-    def baselines(self) -> Mapping[str, type[Baseline[ClassificationScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[ClassificationScores]]:
-        return Linear
 
     # What is reported
 

@@ -1,6 +1,6 @@
 """Question answering: `QuestionAnswering`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ from longspan.errors import UserError
 from longspan.explanations.question import InputSequence, Question
 from longspan.models import LongspanForQuestionAnswering
 from longspan.models.limits import limits
-from longspan.report import count, scores_table, share, table
+from longspan.report import count, share, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation, Prediction
 from longspan.results.mistakes import Mistakes
@@ -40,13 +40,13 @@ from longspan.tasks.base.engine import (
     read_row,
 )
 from longspan.tasks.base.options import LengthTrainingOptions
-from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.question_answering import answers, baselines
+from longspan.tasks.base.task import Facts, Prepared, Recipe, Run
+from longspan.tasks.question_answering import answers
 from longspan.tasks.question_answering.answers import Answered
 from longspan.tasks.question_answering.options import QuestionsData
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold, f1
 from longspan.tasks.question_answering.windows import Layout, NoRoom, reading_of, tokenize_questions
-from longspan.training.lengths import LengthTrainer, ragged_outputs, scoring_batches, targets
+from longspan.training.lengths import LengthTrainer, ragged_outputs, targets
 
 
 def answer_case(
@@ -136,17 +136,13 @@ class AnswerTrainer(LengthTrainer[AnswerScores]):
 
     def outputs(self, dataset: Dataset, name: str | Sequence[str] = LOGITS) -> Tensor:
         """Return the model's outputs for all tokens of a data set, (sum of lengths, 2)."""
-        lengths = dataset["length"][:]
         return ragged_outputs(
             self.model,
             self.rows(dataset, ["input_ids", *PER_TOKEN]),
-            scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
-            lengths,
+            sizes=dataset["length"][:],
             name=name,
-            streams=self.streams,
             shape=() if isinstance(name, str) else (len(name),),
-            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
-            after_batch=self._scored_a_batch,
+            **self.scoring(dataset),
         )
 
 
@@ -252,6 +248,14 @@ class QuestionAnswering(PipelineTask[AnswerScores, QuestionsData, LengthTraining
     cuts_examples = False
     model_class = LongspanForQuestionAnswering
     unused = frozenset()
+    facts: ClassVar[Facts] = {
+        "questions": ("questions", count),
+        "unanswered": ("without an answer", count),
+        "tokens": ("tokens", count),
+        "median_length": ("median length", count),
+        "longest": ("longest", count),
+        "windows": ("windows", count),
+    }
 
     def columns(self, data: DataConfig) -> Sequence[Column]:
         return [
@@ -304,24 +308,16 @@ class QuestionAnswering(PipelineTask[AnswerScores, QuestionsData, LengthTraining
         span = (start, start + len(of)) if of or given_span is None else given_span
         return answer_case(run, row.where, windows, span, document[slice(*span)], prediction.to_dict())
 
-    def baselines(self) -> Mapping[str, type[Baseline[AnswerScores]]]:
-        return baselines_in(baselines)
-
-    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        return questions_table(data, style)
-
-    def evaluation_report(self, evaluation: Evaluation) -> str:
-        scores, split = evaluation.scores, evaluation.split
-        parts = [self.data_table({split: evaluation.details["data_table"]}), scores_table({split: scores})]
-        if scores.kinds:
-            kinds = (
+    def sections(self, evaluation: Evaluation) -> list[str]:
+        parts, kinds = super().sections(evaluation), evaluation.scores.kinds
+        if kinds:
+            rows = (
                 [f"questions with {'an' if name == 'answer' else ''} {name}".replace("  ", " "),
                  count(row["questions"]), share(row["f1"]), share(row["exact_match"])]
-                for name, row in scores.kinds.items()
+                for name, row in kinds.items()
             )  # fmt: skip
-            parts.append(table(["kind", "questions", "F1", "exact match"], kinds))
-        parts.append(f"written to {evaluation.folder}")
-        return "\n\n".join(parts)
+            parts.append(table(["kind", "questions", "F1", "exact match"], rows))
+        return parts
 
 
 def _texts(training: Dataset) -> Iterator[str]:
@@ -382,22 +378,6 @@ def _prediction(where: str, found: answers.Answered, threshold: float | None) ->
         return AnswerPrediction(where, None, found.id, "", None, None, certain, no_answer, listed)
     best = found.spans[0]
     return AnswerPrediction(where, None, found.id, best.text, best.start, best.end, probabilities[0], no_answer, listed)
-
-
-_COLUMNS = {
-    "questions": "questions",
-    "unanswered": "without an answer",
-    "tokens": "tokens",
-    "median_length": "median length",
-    "longest": "longest",
-    "windows": "windows",
-}
-
-
-def questions_table(data: Mapping[str, Any], style: str = "simple") -> str:
-    """Return the table of splits."""
-    rows = ([name, *(count(row[key]) for key in _COLUMNS)] for name, row in data.items() if "questions" in row)
-    return table(["split", *_COLUMNS.values()], rows, style)
 
 
 def worst_answers(found: Sequence[Answered], threshold: float | None) -> Mistakes:

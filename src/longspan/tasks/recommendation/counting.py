@@ -9,11 +9,12 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from longspan.models.wide.ranker import FEATURES, Ranker
-from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts, compare_parts
+from longspan.results.parts import Parts
+from longspan.tasks.base.mixing import ratio_of_sums
 from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.ragged import Ragged
 from longspan.tasks.recommendation.samples import Impressions, collate
-from longspan.tasks.recommendation.scores import group_aucs, groups_of
+from longspan.tasks.recommendation.scores import RecommendationScores, group_aucs, groups_of
 from longspan.training.lengths import scoring_batches
 
 #: The clicks of an impression are predicted from what was counted in the other folds.
@@ -144,11 +145,8 @@ def aucs_of_parts(parts: np.ndarray, both: np.ndarray, impressions: Impressions)
 
 def compared(aucs: np.ndarray) -> Parts:
     """Return the AUC of the parts, with intervals, from that of groups."""
-    examples = {
-        name: np.stack([each, np.ones(len(each))], 1)
-        for name, each in zip((COUNTS, NETWORK, BOTH), aucs.T, strict=True)
-    }
-    return compare_parts("auc", True, examples, lambda sums: sums[..., 0] / sums[..., 1])
+    sums = [torch.from_numpy(np.stack([each, np.ones(len(each))], 1)) for each in aucs.T]
+    return ratio_of_sums(RecommendationScores, "auc", sums)
 
 
 def combined(ranker: Ranker, parts: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from longspan.machine.printing import unbroken
 from longspan.results import Prediction
 from longspan.tasks.base.task import Run
 from longspan.tasks.recommendation.impressions import FEATURES
-from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_logits
+from longspan.tasks.recommendation.ranking import ItemVectors, best_items, impression_outputs
 from longspan.tasks.recommendation.samples import Impressions
 
 #: Impressions that are ranked together.
@@ -76,7 +76,7 @@ def ranked(
         catalogue: The items that their numbers are of.
         vectors: The vectors of these items.
         users: Numbers of known users.
-        batch_size: See `impression_logits`.
+        batch_size: See `impression_outputs`.
         batch_clicks: As above.
     """
     chosen = Dataset.from_list([{name: row.values[name] for name in FEATURES} for row in rows], features=FEATURES)
@@ -88,7 +88,7 @@ def ranked(
             "user, got users without; add a column of candidates."
         )
     best = dict(zip(np.flatnonzero(sizes == 0).tolist(), _best(run, found, vectors), strict=True))
-    logits = impression_logits(run.model, found, vectors, batch_size=batch_size, batch_clicks=batch_clicks)
+    logits = impression_outputs(run.model, found, vectors, batch_size=batch_size, batch_clicks=batch_clicks)
     named = catalogue.select_columns(["item", "title"])
     for number, (row, told) in enumerate(zip(rows, chosen, strict=True)):
         start, end = found.candidates.offsets[number : number + 2]

@@ -20,7 +20,7 @@ from longspan.tasks.recommendation.items import Items
 from longspan.tasks.recommendation.samples import Impressions, collate
 from longspan.tasks.recommendation.scores import RecommendationScores, recommendation_scores
 from longspan.training import processes
-from longspan.training.lengths import in_batches, scoring_batches
+from longspan.training.lengths import in_batches, in_evaluation, scoring_batches
 
 #: Tokens of titles that are read together.
 _TOKENS = 65536
@@ -53,18 +53,14 @@ class ItemVectors:
         self._file = tempfile.TemporaryFile()
         self._vectors: np.ndarray = np.empty(0, np.float32)
         sizes = np.maximum(1, self.items.title.sizes)
-        was_training = self.model.training
-        self.model.eval()
         try:
             batches = scoring_batches(sizes.tolist(), _ITEMS, _TOKENS)
-            with torch.no_grad():
+            with in_evaluation(self.model), torch.no_grad():
                 for batch in tqdm(batches, desc="Reading items", unit="batch", leave=None, disable=not self.progress):
                     self._write(np.asarray(batch))
         except BaseException:
             self.__exit__()
             raise
-        finally:
-            self.model.train(was_training)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,25 +92,26 @@ class ItemVectors:
 
 
 @torch.no_grad()
-def impression_logits(
+def impression_outputs(
     model: LongspanForRecommendation,
     impressions: Impressions,
-    vectors: ItemVectors | Items,
+    vectors: ItemVectors,
     *,
+    name: str = "logits",
     batch_size: int,
     batch_clicks: int,
     progress: bool = False,
     after_batch: Callable[[], None] | None = None,
 ) -> np.ndarray:
-    """Return a model's logits for all candidates of impressions, one impression after the other, `(n,)` float32.
+    """Return a model's outputs for all candidates of impressions, one impression after the other, `(n,)` float32.
 
     Several processes share the work, and get all.
 
     Args:
         model: The model, switched to evaluation mode for the call.
         impressions: Impressions to score.
-        vectors: Vectors of the catalogue. With its `Items` instead, each batch reads the items again, which is slow and
-            gives the same to rounding.
+        vectors: Vectors of the catalogue.
+        name: Name of the outputs; "parts" for the scores of counts and network of a model that has both, `(n, 2)`.
         batch_size: Maximum number of impressions in a batch.
         batch_clicks: Maximum number of clicks and candidates in it, padding included; 0 is no limit.
         progress: Whether to show a progress bar on standard error.
@@ -123,47 +120,17 @@ def impression_logits(
     Raises:
         UserError: Another process stopped.
     """
-    return _outputs("logits", model, impressions, vectors, batch_size, batch_clicks, progress, after_batch)
-
-
-@torch.no_grad()
-def impression_parts(
-    model: LongspanForRecommendation,
-    impressions: Impressions,
-    vectors: ItemVectors | Items,
-    *,
-    batch_size: int,
-    batch_clicks: int,
-    progress: bool = False,
-    after_batch: Callable[[], None] | None = None,
-) -> np.ndarray:
-    """Return the scores of counts and network of a model that has both, `(n, 2)` float32; see `impression_logits`."""
-    return _outputs("parts", model, impressions, vectors, batch_size, batch_clicks, progress, after_batch)
-
-
-def _outputs(
-    name: str,
-    model: LongspanForRecommendation,
-    impressions: Impressions,
-    vectors: ItemVectors | Items,
-    batch_size: int,
-    batch_clicks: int,
-    progress: bool,
-    after_batch: Callable[[], None] | None,
-) -> np.ndarray:
-    starts, items = impressions.candidates.offsets, vectors if isinstance(vectors, Items) else vectors.items
-
+    starts = impressions.candidates.offsets
     result = torch.zeros(int(starts[-1]), *([2] if name == "parts" else [])).numpy()
 
     def fill(batch: Sequence[int]) -> None:
         shown = [impressions[row] for row in batch]
-        inputs, numbers = collate(shown, vectors if isinstance(vectors, Items) else None)
+        inputs, numbers = collate(shown, None)
         if model.wide is not None:
-            inputs |= items.counted(numbers) | {"times": model.wide.ticks(impressions.times[np.asarray(batch)])}
-        inputs = {name: tensor.to(model.device) for name, tensor in inputs.items() if name != "labels"}
-        if isinstance(vectors, ItemVectors):
-            inputs["news_vectors"] = vectors[numbers]
-        outputs = model(**inputs)[name].float().cpu()
+            times = model.wide.ticks(impressions.times[np.asarray(batch)])
+            inputs |= vectors.items.counted(numbers) | {"times": times}
+        inputs = {key: tensor.to(model.device) for key, tensor in inputs.items() if key != "labels"}
+        outputs = model(**inputs, news_vectors=vectors[numbers])[name].float().cpu()
         for row, found in zip(batch, outputs.transpose(1, -1), strict=True):
             result[starts[row] : starts[row + 1]] = found[: starts[row + 1] - starts[row]]
 

@@ -416,12 +416,7 @@ def _groups(table: pa.Table, user: np.ndarray, split: np.ndarray, time: np.ndarr
         shown = np.where(alone, rows, codes(table["impression"].fill_null(""))) * 2 + alone
     else:
         shown = rows if time is None else time
-    pairs = _joined(_joined(split, user), shown)
-    first, found = np.unique(pairs, return_index=True, return_inverse=True)[1:]
-    place = np.empty(len(first), dtype=np.int64)
-    place[np.argsort(first)] = np.arange(len(first))
-    group: np.ndarray = place[found]
-    return group
+    return _by_first_row(_joined(_joined(split, user), shown))
 
 
 def _out_of_order(user: np.ndarray, split: np.ndarray, time: np.ndarray) -> np.ndarray:
@@ -597,10 +592,13 @@ def numbered(columns: Sequence[np.ndarray | Ragged]) -> np.ndarray:
             part = np.unique(column, return_inverse=True)[1]
         found = _mixed(found + part.astype(np.uint64))
     # Hashes of 64 bits: two of 10^7 different rows are taken for copies with a probability of about 10^-6.
-    first, same = np.unique(found, return_index=True, return_inverse=True)[1:]
-    place = np.empty(len(first), np.int64)
-    place[np.argsort(first)] = np.arange(len(first))
-    numbers: np.ndarray = place[same]
+    return _by_first_row(found)
+
+
+def _by_first_row(keys: Any) -> np.ndarray:
+    """Numbers of keys, `(n,)` int64, from 0 in the order of first rows."""
+    first, same = np.unique(keys, return_index=True, return_inverse=True)[1:]
+    numbers: np.ndarray = np.argsort(np.argsort(first))[same]
     return numbers
 
 

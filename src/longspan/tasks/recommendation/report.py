@@ -9,10 +9,8 @@ import torch
 from datasets import Dataset
 
 from longspan.models import LongspanForRecommendation
-from longspan.report import scores_table
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
-from longspan.tasks.base.task import Task
 from longspan.tasks.recommendation.ranking import ItemVectors
 from longspan.tasks.recommendation.samples import Impressions, collate
 from longspan.tasks.recommendation.scores import RecommendationScores
@@ -21,9 +19,9 @@ from longspan.tasks.recommendation.scores import RecommendationScores
 _USERS, _CLICKS, _CANDIDATES = 10, 8, 10
 
 
-def evaluation_report(task: Task, evaluation: Evaluation[RecommendationScores]) -> str:
-    """Report that `longspan evaluate` prints."""
-    scores, split = evaluation.scores, evaluation.split
+def told_of(evaluation: Evaluation[RecommendationScores]) -> str:
+    """Return what an evaluation's scores are of."""
+    scores = evaluation.scores
     low, high = evaluation.details["auc_interval"]
     told = (
         f"AUC, MRR and nDCG are means over {scores.groups:,} {scores.grouped_by}s. They exclude {scores.left_out:,} "
@@ -33,13 +31,7 @@ def evaluation_report(task: Task, evaluation: Evaluation[RecommendationScores]) 
         told += f" Impressions without labels, which are left out: {unlabelled:,}."
     if evaluation.details["data_summary"]["unknown_clicked"]:
         told += " Unknown candidates that were clicked are not ranked, so the scores do not count them."
-    parts = [
-        task.data_table({split: evaluation.details["data_summary"], "skipped": evaluation.skipped}),
-        scores_table({split: scores}),
-        told,
-        f"written to {evaluation.folder}, with some users and what weighed most for them in users.txt",
-    ]
-    return "\n\n".join(parts)
+    return told
 
 
 def left_out(skipped: Mapping[str, int]) -> str:

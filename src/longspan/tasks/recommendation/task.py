@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import torch
@@ -29,15 +29,14 @@ from longspan.explanations.question import InputSequence, LayerWeights, Question
 from longspan.machine.printing import note
 from longspan.models import LongspanConfig, LongspanForRecommendation
 from longspan.models.limits import check_length
-from longspan.report import count, share, table
+from longspan.report import count, share
 from longspan.report.card import Hub
 from longspan.results import Evaluation
 from longspan.results.outputs import write_json, write_text
 from longspan.tasks.base.case import Case, Target, no_place
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, predictions, read_row
-from longspan.tasks.base.task import Baseline, Counted, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.recommendation import baselines, report
-from longspan.tasks.recommendation.baselines.counts import Counts
+from longspan.tasks.base.task import Counted, Facts, Prepared, Recipe, Run
+from longspan.tasks.recommendation import report
 from longspan.tasks.recommendation.columns import impression_columns
 from longspan.tasks.recommendation.counting import aucs_of_parts, combined, compared
 from longspan.tasks.recommendation.entities import read_entity_vectors
@@ -45,7 +44,7 @@ from longspan.tasks.recommendation.impressions import FEATURES
 from longspan.tasks.recommendation.items import Items, Names, PreparedItems, read_by, title_tokenizer
 from longspan.tasks.recommendation.options import EvaluationOptions, RecommendationData, TrainingOptions
 from longspan.tasks.recommendation.prediction import TOGETHER, RankedPrediction, ranked
-from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_outputs, measured
 from longspan.tasks.recommendation.recorded import PAST, Recorded, ragged, read_recorded
 from longspan.tasks.recommendation.samples import Impressions, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores, auc_interval
@@ -197,9 +196,9 @@ class RankingPipeline(Pipeline[Row, RankedPrediction, ItemProcessor]):
         found, impressions, model = examples.recorded, Impressions(encoded, self.users), self.model
         vectors, details = self.vectors(found.catalogue), dict[str, Any]()
         if model.wide is None:
-            logits = impression_logits(model, impressions, vectors, **self.sizes, progress=True)
+            logits = impression_outputs(model, impressions, vectors, **self.sizes, progress=True)
         else:
-            both = impression_parts(model, impressions, vectors, **self.sizes, progress=True)
+            both = impression_outputs(model, impressions, vectors, name="parts", **self.sizes, progress=True)
             logits = combined(model.wide, both)
             details = {"parts": compared(aucs_of_parts(both, logits, impressions)).to_dict()}
         users = report.shown_to_users(model, impressions, vectors, logits, found.catalogue, encoded)
@@ -233,6 +232,16 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
     model_class = LongspanForRecommendation
     processor = ItemProcessor
     data_hint = "data.path=FOLDER (MIND's, unpacked) or data.path=FILE (a click log: user, title, clicked, time)"
+
+    facts: ClassVar[Facts] = {
+        "impressions": ("impressions", count),
+        "users": ("users", count),
+        "clicks": ("clicks", count),
+        "candidates": ("candidates, mean", lambda mean: f"{mean:.1f}"),
+        "clicked": ("of these clicked", share),
+        "history": ("clicks before, mean", lambda mean: f"{mean:.1f}"),
+        "longest": ("most", count),
+    }
 
     # What is read
 
@@ -352,24 +361,17 @@ class Recommendation(PipelineTask[RecommendationScores, RecommendationData, Trai
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"mind": RankedPrediction.to_mind}
 
-    def baselines(self) -> Mapping[str, type[Baseline[RecommendationScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts]:
-        return Counts
-
     # What is reported
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        splits = {name: row for name, row in data.items() if isinstance(row, Mapping) and "impressions" in row}
-        rows = ([name, *(write(row[key]) for key, (_, write) in _FACTS.items())] for name, row in splits.items())
-        parts = [table(["split", *(words for words, _ in _FACTS.values())], rows, style)]
-        if data.get("skipped"):
-            parts.append(report.left_out(data["skipped"]))
-        return "\n\n".join(parts)
+        found = super().data_table(data, style)
+        return f"{found}\n\n{report.left_out(data['skipped'])}" if data.get("skipped") else found
+
+    def sections(self, evaluation: Evaluation) -> list[str]:
+        return [*super().sections(evaluation), report.told_of(evaluation)]
 
     def evaluation_report(self, evaluation: Evaluation) -> str:
-        return report.evaluation_report(self, evaluation)
+        return f"{super().evaluation_report(evaluation)}, with some users and what weighed most for them in users.txt"
 
 
 def describe(rows: Dataset) -> dict[str, Any]:
@@ -387,17 +389,6 @@ def describe(rows: Dataset) -> dict[str, Any]:
         "unknown_candidates": int(ragged(rows, "unknown").sizes.sum()),
         "unknown_clicked": sum(rows["unknown_clicked"][:]),
     }
-
-
-_FACTS: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "impressions": ("impressions", count),
-    "users": ("users", count),
-    "clicks": ("clicks", count),
-    "candidates": ("candidates, mean", lambda mean: f"{mean:.1f}"),
-    "clicked": ("of these clicked", share),
-    "history": ("clicks before, mean", lambda mean: f"{mean:.1f}"),
-    "longest": ("most", count),
-}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Training of models that recommend."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from longspan.data.batches.by_length import LengthBatches, padding_fraction
 from longspan.data.batches.drawn import EpochBatches
 from longspan.tasks.recommendation.counting import aucs_of_parts, best_scales, combined, compared
 from longspan.tasks.recommendation.items import Items
-from longspan.tasks.recommendation.ranking import ItemVectors, impression_logits, impression_parts, measured
+from longspan.tasks.recommendation.ranking import ItemVectors, impression_outputs, measured
 from longspan.tasks.recommendation.samples import Collator, Impressions, Samples, labelled
 from longspan.tasks.recommendation.scores import RecommendationScores
 from longspan.training.arguments import data_seed
@@ -81,8 +80,8 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
         """
         impressions, wide = Impressions(labelled(dataset), self.users), self.model.wide
         if wide is None:
-            return measured(impressions, self._outputs(impression_logits, impressions), self.popularity)
-        parts = self._outputs(impression_parts, impressions)
+            return measured(impressions, self._outputs(impressions), self.popularity)
+        parts = self._outputs(impressions, "parts")
         if dataset is self.eval_dataset:
             wide.scales.copy_(best_scales(parts, impressions))
         both = combined(wide, parts)
@@ -90,26 +89,23 @@ class RecommendationTrainer(LongspanTrainer[RecommendationScores]):
         return measured(impressions, both, self.popularity)
 
     def rehearse(self, dataset: Dataset) -> None:
-        self._outputs(impression_logits, Impressions(dataset, self.users))
+        self._outputs(Impressions(dataset, self.users))
 
     def details(self) -> dict[str, Any]:
         return {"samples": len(self.samples), "clicks_left_out": self.samples.left_out, **super().details()}
 
-    def _outputs(self, outputs: Callable[..., np.ndarray], impressions: Impressions) -> np.ndarray:
-        progress = not self.args.disable_tqdm and self.is_world_process_zero()
-        with ItemVectors(self.model, self.items, progress=progress) as vectors:
-            return outputs(
+    def _outputs(self, impressions: Impressions, name: str = "logits") -> np.ndarray:
+        shown = self.reporting()
+        with ItemVectors(self.model, self.items, progress=shown["progress"]) as vectors:
+            return impression_outputs(
                 self.model,
                 impressions,
                 vectors,
+                name=name,
                 batch_size=self.args.eval_batch_size,
                 batch_clicks=self.batch_clicks,
-                progress=progress,
-                after_batch=self._scored_a_batch,
+                **shown,
             )
-
-    def _scored_a_batch(self) -> None:
-        self.control = self.callback_handler.on_prediction_step(self.args, self.state, self.control)
 
     def _training_batches(self, rank: int) -> LengthBatches:
         return LengthBatches(

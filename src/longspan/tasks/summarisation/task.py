@@ -1,8 +1,7 @@
 """Summarisation: `Summarisation`."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,34 +10,20 @@ from datasets import Dataset, Value
 from longspan.data.columns.kept import Carried
 from longspan.data.columns.kinds import Column
 from longspan.data.sources.formats.rows import Row
-from longspan.report import count, scores_table
+from longspan.report import count
 from longspan.report.card import Hub
-from longspan.results import Evaluation, Prediction
-from longspan.results.outputs import write_text
+from longspan.results import Prediction
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, read_row
-from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.seq2seq.explaining import written
 from longspan.tasks.base.seq2seq.search import Search
-from longspan.tasks.base.seq2seq.task import (
-    TargetPipeline,
-    TargetTask,
-    Written,
-    answers,
-    by_likelihood,
-    data_table,
-    describe,
-)
+from longspan.tasks.base.seq2seq.task import TargetPipeline, TargetTask, answers
 from longspan.tasks.base.seq2seq.trainer import TargetTrainer
-from longspan.tasks.base.task import Baseline, Recipe, Run, baselines_in
-from longspan.tasks.summarisation import baselines
+from longspan.tasks.base.task import Recipe, Run
 from longspan.tasks.summarisation.columns import columns, each_question
 from longspan.tasks.summarisation.options import EvaluationOptions, PredictionOptions, SummaryData, TrainingOptions
 from longspan.tasks.summarisation.reading import SummaryProcessor
 from longspan.tasks.summarisation.scores import SummaryScores, rouge, summary_scores
-
-#: Maximum number of tokens of a summary, unless it is said how many.
-LONGEST = 256
 
 
 @dataclass(frozen=True)
@@ -87,29 +72,14 @@ class SummaryPipeline(TargetPipeline[Sources, SummaryProcessor]):
             several = [{"question": question, **one} for question, one in pairs]
         return SummaryPrediction(row.where, None, **output[0], questions=several)
 
-    def score(
-        self, examples: Dataset, encoded: Dataset, outputs: Written, folder: Path
-    ) -> tuple[SummaryScores, dict[str, Any]]:
-        texts, references, asked = outputs.texts, encoded["target"][:], each_question(examples)
-        scores = self.task.score(encoded, texts, outputs.loss, True)
-        first = rouge(texts, references)[:, 0]
-        worst = np.where(first < 100, first, np.nan)
-        write_text(folder / "summaries.txt", "".join(f"{text}\n" for text in texts))
-        lowest = Errors("ROUGE-1", worst, references.__getitem__, texts.__getitem__, lowest=True)
-        return scores, {
-            "data_table": describe(encoded),
-            "search": str(self.how),
-            "cut_summaries": outputs.cut,
-            "padding_fraction": outputs.padding,
-            "samples": summary_samples(asked, texts, outputs.losses),
-            "mistakes": lowest.among(asked, ["document"]),
-        }
-
 
 class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
     """A short text about each long document, perhaps for a question, by an encoder and a decoder."""
 
     data_config = SummaryData
+    text_names = ("summary", "summaries")
+    source = "document"
+    longest = 256
     hub = Hub("summarization", ("summarization", "long-document"), ("rouge",))
     packages = ("rouge_score",)
     pipeline_class = SummaryPipeline
@@ -139,16 +109,7 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
         return {"document": Carried("document")}
 
     def search(self, recipe: Recipe[SummaryData, TrainingOptions], options: EvaluationOptions) -> Search:
-        return Search(
-            beams=options.beams or recipe.options.beams,
-            candidates=options.candidates,
-            length_penalty=options.length_penalty,
-            least=options.min_new_tokens or 0,
-            most=options.max_new_tokens or LONGEST,
-            once=options.no_repeat,
-            batch_size=recipe.training["per_device_eval_batch_size"],
-            batch_tokens=recipe.options.batch_tokens,
-        )
+        return replace(super().search(recipe, options), once=options.no_repeat)
 
     def searched_examples(self, recipe: Recipe[SummaryData, TrainingOptions]) -> int:
         return recipe.options.summarised_examples
@@ -175,57 +136,29 @@ class Summarisation(TargetTask[SummaryScores, SummaryData, TrainingOptions]):
     def formats(self) -> Mapping[str, Callable[[Any], str]]:
         return {"text": _as_text}
 
-    def baselines(self) -> Mapping[str, type[Baseline[SummaryScores]]]:
-        return baselines_in(baselines)
+    def worst(self, texts: Sequence[str], references: Sequence[str]) -> tuple[str, np.ndarray]:
+        first = rouge(texts, references)[:, 0]
+        return "ROUGE-1", np.where(first < 100, first, np.nan)
 
-    def evaluation_report(self, evaluation: Evaluation) -> str:
-        scores, details, split = evaluation.scores, evaluation.details, evaluation.split
+    def sampled(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {"question": (row["questions"] or [None])[0]}
+
+    def told(self, scores: SummaryScores, search: str) -> list[str]:
         kind = type(scores).shown()
         told = [
             f"{kind[name]}: 95 % interval {low:.2f} to {high:.2f}" for name, (low, high) in scores.intervals.items()
         ]
-        told.append(f"ROUGE is {scores.signature}.")
-        told.append(
-            f"Summaries have {scores.words:.1f} words, references {scores.reference_words:.1f}, with "
-            f"{details['search']}. Of their word pairs, {scores.novelty:.1%} are not in the document. Of the sources, "
-            f"{scores.source_read:.1%} was read."
-        )
-        if details["cut_summaries"]:
-            told.append(
-                f"{count(details['cut_summaries'])} of {count(scores.examples)} summaries never ended, and were cut."
-            )
+        told += [
+            f"ROUGE is {scores.signature}.",
+            f"Summaries have {scores.words:.1f} words, references {scores.reference_words:.1f}, with {search}. Of "
+            f"their word pairs, {scores.novelty:.1%} are not in the document. Of the sources, "
+            f"{scores.source_read:.1%} was read.",
+        ]
         if scores.empty:
             told.append(f"{count(scores.empty)} of {count(scores.examples)} summaries are empty.")
-        shown = (
-            f"{row['where']} ({row['loss']:.2f} nats per token)\n"
-            + (f"  question:  {row['question']}\n" if row["question"] else "")
-            + f"  reference: {row['reference']}\n  summary:   {row['summary']}"
-            for row in details["samples"]
-        )
-        parts = [
-            data_table({split: details["data_table"]}),
-            scores_table({split: scores}),
-            "\n".join(told),
-            "From the likeliest reference to the least likely one:\n\n" + "\n".join(shown),
-            f"written to {evaluation.folder} (summaries.txt has all summaries)",
-        ]
-        return "\n\n".join(parts)
+        return told
 
 
 def _as_text(found: SummaryPrediction) -> str:
     """Return summaries as text, one line for each question."""
     return "\n".join(one["summary"] for one in found.questions) if found.questions else found.summary or ""
-
-
-def summary_samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list[dict[str, Any]]:
-    """Return some examples, from the one whose reference is most likely to the least likely one, as JSON."""
-    return [
-        {
-            "where": examples[row]["where"],
-            "question": (examples[row]["questions"] or [None])[0],
-            "reference": examples[row]["summaries"][0],
-            "summary": texts[row],
-            "loss": float(losses[row, 0] / losses[row, 1]),
-        }
-        for row in by_likelihood(losses)
-    ]

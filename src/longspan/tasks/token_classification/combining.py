@@ -12,8 +12,10 @@ from longspan.models import LongspanForTokenClassification
 from longspan.models.parts.linear_chain import COUNTS_ALONE, NETWORK_ALONE, path_losses
 from longspan.models.parts.losses import IGNORED
 from longspan.ops.crf import best_path
-from longspan.results.parts import BOTH, COUNTS, NETWORK, Parts, compare_parts
+from longspan.results.parts import COUNTS, NAMES, NETWORK, Parts
+from longspan.tasks.base.mixing import ratio_of_sums
 from longspan.tasks.token_classification.labels import spans
+from longspan.tasks.token_classification.scores import TokenScores
 
 ALONE = {COUNTS: COUNTS_ALONE, NETWORK: NETWORK_ALONE}
 """The scales by which one part counts alone."""
@@ -152,26 +154,18 @@ def parts_of(
     """
     documents = np.unique([document for document, _ in sentences], return_inverse=True)[1]
     documents = documents if len(documents) and documents.max() else np.arange(len(sentences))
-    sums = {}
-    for name in (COUNTS, NETWORK, BOTH):
-        rows = [
-            _words_right(gold, found) if plain else _spans_right(gold, found)
-            for (_, gold), found in zip(sentences, given[name], strict=True)
-        ]
-        sums[name] = np.zeros((documents.max() + 1, len(rows[0])))
-        np.add.at(sums[name], documents, np.array(rows, np.float64))
-    if plain:
-        return compare_parts("accuracy", True, sums, lambda total: total[..., 0] / np.maximum(total[..., 1], 1))
-    return compare_parts(
-        "f1", True, sums, lambda total: 2 * total[..., 0] / np.maximum(total[..., 1] + total[..., 2], 1)
-    )
+    ratio, sums = _accuracy if plain else _f1, []
+    for name in NAMES:
+        rows = [ratio(gold, found) for (_, gold), found in zip(sentences, given[name], strict=True)]
+        sums.append(torch.zeros(int(documents.max()) + 1, 2, dtype=torch.float64))
+        sums[-1].index_add_(0, torch.from_numpy(documents), torch.tensor(rows, dtype=torch.float64))
+    return ratio_of_sums(TokenScores, "accuracy" if plain else "f1", sums)
 
 
-def _words_right(gold: Sequence[str], given: Sequence[str]) -> tuple[int, int]:
+def _accuracy(gold: Sequence[str], given: Sequence[str]) -> tuple[int, int]:
     return sum(right == found for right, found in zip(gold, given, strict=True)), len(gold)
 
 
-def _spans_right(gold: Sequence[str], given: Sequence[str]) -> tuple[int, int, int]:
-    """Number of spans that are right, that were found, and that there are."""
+def _f1(gold: Sequence[str], given: Sequence[str]) -> tuple[int, int]:
     there, found = set(spans(gold)), set(spans(given))
-    return len(there & found), len(found), len(there)
+    return 2 * len(there & found), len(found) + len(there)

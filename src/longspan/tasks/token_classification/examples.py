@@ -77,11 +77,3 @@ class Reader(WordReader):
 def _converted(labels: Sequence[str] | None, sizes: Sequence[int] | None, scheme: Scheme) -> list[str]:
     sentences = by_sentence(labels, sizes) if labels else []
     return [label for sentence in sentences for label in to_iob2(sentence, scheme).labels]
-
-
-def special_tokens(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """Special tokens before and after a text."""
-    inner = tokenizer.encode("a", add_special_tokens=False)
-    whole = tokenizer.encode("a")
-    place = next((i for i in range(len(whole) - len(inner) + 1) if whole[i : i + len(inner)] == inner), 0)
-    return whole[:place], whole[place + len(inner) :]

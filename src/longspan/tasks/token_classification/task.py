@@ -18,23 +18,24 @@ from longspan.data.fingerprints import fingerprint
 from longspan.data.sources.formats.rows import Row
 from longspan.data.sources.loading import Splits
 from longspan.data.text.processor import TextProcessor
-from longspan.data.text.tokenization import build_tokenizer
+from longspan.data.text.tokenization import build_tokenizer, special_tokens
 from longspan.data.text.words import WordEncoder, splitting
 from longspan.errors import UserError
 from longspan.models import LongspanConfig, LongspanForTokenClassification
 from longspan.models.limits import limits
 from longspan.models.parts.linear_chain import COUNTS_ALONE
-from longspan.report import count, scores_table, share, table
+from longspan.report import count, table
 from longspan.report.card import Hub
 from longspan.results import Evaluation
 from longspan.results.mistakes import Mistakes
 from longspan.results.outputs import write_text
 from longspan.results.parts import BOTH
 from longspan.tasks.base.case import Case
+from longspan.tasks.base.classes import labels, scores_by_label
 from longspan.tasks.base.engine import ModelInput, Pipeline, PipelineTask, check_outputs, predictions
-from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, baselines_in
-from longspan.tasks.token_classification import baselines, combining, labelled_documents
-from longspan.tasks.token_classification.examples import PER_TOKEN, Reader, special_tokens
+from longspan.tasks.base.task import Facts, Prepared, Recipe, Run
+from longspan.tasks.token_classification import combining, labelled_documents
+from longspan.tasks.token_classification.examples import PER_TOKEN, Reader
 from longspan.tasks.token_classification.explaining import word_case
 from longspan.tasks.token_classification.options import TokenData, TrainingOptions
 from longspan.tasks.token_classification.prediction import ANNOTATION_FORMATS, WordsPrediction, formats
@@ -127,14 +128,14 @@ class WordPipeline(Pipeline[Document, Labels, TextProcessor]):
 
     def outputs(self, encoded: Dataset) -> Tensor:
         sizes, read = encoded["length"][:], encoded.select_columns(READ).with_format("numpy")
-        how: dict[str, Any] = {"streams": {**self.processor.streams, **PER_TOKEN}, "progress": True}
+        streams = {**self.processor.streams, **PER_TOKEN}
         compute = tags_of if self.model.wide is None else parts_of
-        return compute(self.model, read, sizes, self.batches(sizes), **how)
+        return compute(self.model, read, sizes, batches=self.batches(sizes), streams=streams, progress=True)
 
     def score(
         self, examples: Dataset, encoded: Dataset, outputs: Tensor, folder: Path
     ) -> tuple[TokenScores, dict[str, Any]]:
-        names, details = _names(self.config), dict[str, Any]()
+        names, details = labels(self.config), dict[str, Any]()
         if self.model.wide is None:
             sentences = labelled(encoded, outputs, names)
         else:
@@ -174,6 +175,10 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
         "data.path=FILE (a file in columns such as CoNLL-U, a word per line, or a jsonl table with lists), or "
         "data.train=FILE"
     )
+
+    facts: ClassVar[Facts] = {
+        name: (name, count) for name in ("documents", "sentences", "words", "tokens", "longest", "windows")
+    }
 
     # What is read
 
@@ -230,7 +235,7 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
         return {
             "batch_tokens": recipe.options.batch_tokens,
             "streams": {**prepared.processor.streams, **PER_TOKEN},
-            "names": _names(model.config),
+            "names": labels(model.config),
             "plain": model.config.head.label_scheme == "plain",
             "measure": lambda gold, given: _score(gold, given, model.config),
         }
@@ -272,10 +277,10 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
         if words is not None:
             arrays["spelling"] = words.spelling
         save_file({name: each.detach().cpu().contiguous().numpy() for name, each in arrays.items()}, folder / FILE)
-        before, after = special_tokens(tokenizer)
+        before, after = _special(tokenizer)
         unknown = tokenizer.unk_token_id
         return {
-            "labels": _names(config),
+            "labels": labels(config),
             "plain": config.head.label_scheme == "plain",
             "crf": config.head.crf,
             "data": {name: getattr(run.recipe.data, name) for name in Tagger.reading},
@@ -291,56 +296,36 @@ class TokenClassification(PipelineTask[TokenScores, TokenData, TrainingOptions, 
 
     # What is reported
 
-    def baselines(self) -> Mapping[str, type[Baseline[TokenScores]]]:
-        return baselines_in(baselines)
-
-    def counts(self) -> type[Counts[TokenScores]]:
-        found = self.baselines()["crf"]
-        assert issubclass(found, Counts)
-        return found
-
-    def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
-        splits = {name: row for name, row in data.items() if "words" in row}
-        keys = ("documents", "sentences", "words", "tokens", "longest", "windows")
-        rows = ([name, *(count(row[key]) for key in keys)] for name, row in splits.items())
-        return table(["split", "documents", "sentences", "words", "tokens", "longest", "windows"], rows, style)
-
-    def evaluation_report(self, evaluation: Evaluation) -> str:
+    def sections(self, evaluation: Evaluation) -> list[str]:
         scores = evaluation.scores
-        keys = ("precision", "recall", "f1")
-        types = (
-            [name, *(share(row[key]) for key in keys), count(row["support"])] for name, row in scores.per_type.items()
-        )
         confused = ([str(label), str(given), count(float(number))] for label, given, number in scores.confused[:10])
-        parts = [
-            self.data_table({evaluation.split: evaluation.details["data_summary"]}),
+        return [
             f"read by {evaluation.details['unit']}",
-            scores_table({evaluation.split: scores}),
-            table(["label", "precision", "recall", "F1", "support"], types),
+            *super().sections(evaluation),
+            scores_by_label(scores.per_type, "label", "support"),
             table(["label", "taken for", "words"], confused),
-            f"written to {evaluation.folder}",
         ]
-        return "\n\n".join(parts)
-
-
-def _names(config: LongspanConfig) -> list[str]:
-    """Return the labels, in the order of the model's outputs."""
-    return [config.id2label[number] for number in range(config.num_labels)]
 
 
 def _score(gold: list[list[str]], given: list[list[str]], config: LongspanConfig) -> TokenScores:
-    return token_scores(gold, given, _names(config), plain=config.head.label_scheme == "plain")
+    return token_scores(gold, given, labels(config), plain=config.head.label_scheme == "plain")
 
 
 def _reader(tokenizer: Any, config: Any, limit: int) -> Reader:
     features = {value: number for number, value in enumerate(config.head.feature_values or [], 1)}
-    labels = {name: number for number, name in enumerate(_names(config))}
-    return Reader(special_tokens(tokenizer), limit, features, tokenizer, config.head.label_scheme, labels)
+    numbers = {name: number for number, name in enumerate(labels(config))}
+    return Reader(_special(tokenizer), limit, features, tokenizer, config.head.label_scheme, numbers)
 
 
 def _run_reader(run: Run[TokenData, Any, TextProcessor]) -> Reader:
     config = run.model.config
     return _reader(run.processor.tokenizer, config, _limit(config, run.recipe.data))
+
+
+def _special(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Special tokens before and after a text."""
+    before, after = (ids.tolist() for ids in special_tokens(tokenizer, 1))
+    return before, after
 
 
 def _limit(config: LongspanConfig, data: DataConfig) -> int:

@@ -11,11 +11,10 @@ import torch
 from datasets import Dataset
 from torch import Tensor
 
-from longspan.data.batches.streams import Stream
 from longspan.results.parts import BOTH, Parts
 from longspan.tasks.token_classification import combining
 from longspan.tasks.token_classification.scores import TokenScores
-from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs, scoring_batches
+from longspan.training.lengths import LengthTrainer, Rows, ragged_outputs
 
 #: Inputs of models.
 READ = ["input_ids", "sentence_ids", "feature_ids"]
@@ -81,46 +80,19 @@ class TokenTrainer(LengthTrainer[TokenScores]):
 
     def outputs(self, dataset: Dataset, name: str = "") -> Tensor:
         """Return the numbers of the labels that the model gives to all tokens of a data set, or the outputs "parts"."""
-        lengths = dataset["length"][:]
-        return (parts_of if name == "parts" else tags_of)(
-            self.model,
-            self.rows(dataset, READ),
-            lengths,
-            scoring_batches(lengths, self.args.eval_batch_size, self.batch_tokens),
-            streams=self.streams,
-            progress=not self.args.disable_tqdm and self.is_world_process_zero(),
-            after_batch=self._scored_a_batch,
-        )
+        compute = parts_of if name == "parts" else tags_of
+        return compute(self.model, self.rows(dataset, READ), dataset["length"][:], **self.scoring(dataset))
 
 
-def tags_of(
-    model: Any,
-    rows: Rows,
-    lengths: Sequence[int],
-    batches: Sequence[Sequence[int]],
-    *,
-    streams: Mapping[str, Stream],
-    **options: Any,
-) -> Tensor:
+def tags_of(model: Any, rows: Rows, lengths: Sequence[int], **options: Any) -> Tensor:
     """Return the numbers of the labels that a model gives to the tokens of rows with `READ`, one after the other."""
-    return ragged_outputs(
-        model,
-        rows,
-        batches,
-        lengths,
-        name="tags",
-        streams=streams,
-        dtype=torch.int64,
-        **options,
-    )
+    return ragged_outputs(model, rows, sizes=lengths, name="tags", dtype=torch.int64, **options)
 
 
-def parts_of(
-    model: Any, rows: Rows, lengths: Sequence[int], batches: Sequence[Sequence[int]], **options: Any
-) -> Tensor:
+def parts_of(model: Any, rows: Rows, lengths: Sequence[int], **options: Any) -> Tensor:
     """Return the scores of both parts of a model for the tokens of rows with `READ`, `(tokens, 2, labels)`."""
     shape = (2, model.config.num_labels)
-    return ragged_outputs(model, rows, batches, lengths, name="parts", shape=shape, **options)
+    return ragged_outputs(model, rows, sizes=lengths, name="parts", shape=shape, **options)
 
 
 def by_parts(

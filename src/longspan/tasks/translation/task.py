@@ -15,29 +15,17 @@ from longspan.data.text.offsets import spans
 from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import encode_counted
 from longspan.models.alignment import aligned_layers
-from longspan.report import count, scores_table, table
+from longspan.report import count, table
 from longspan.report.card import Hub
 from longspan.report.pictures import needs_matplotlib, save
-from longspan.results import Evaluation, Prediction
-from longspan.results.outputs import write_text
+from longspan.results import Prediction
 from longspan.tasks.base.case import Case
 from longspan.tasks.base.engine import ModelInput, read_row
-from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.seq2seq.explaining import SourceText, written
-from longspan.tasks.base.seq2seq.search import Search
-from longspan.tasks.base.seq2seq.task import (
-    TargetPipeline,
-    TargetTask,
-    Written,
-    answers,
-    by_likelihood,
-    data_table,
-    describe,
-)
+from longspan.tasks.base.seq2seq.task import TargetPipeline, TargetTask, Written, answers
 from longspan.tasks.base.seq2seq.trainer import TargetTrainer
 from longspan.tasks.base.seq2seq.word_alignment import source_words
-from longspan.tasks.base.task import Baseline, Recipe, Run, baselines_in
-from longspan.tasks.translation import baselines
+from longspan.tasks.base.task import Recipe, Run
 from longspan.tasks.translation.options import (
     EvaluationOptions,
     PredictionOptions,
@@ -109,27 +97,17 @@ class TranslationPipeline(TargetPipeline[Source, PairProcessor]):
     def score(
         self, examples: Dataset, encoded: Dataset, outputs: Written, folder: Path
     ) -> tuple[TranslationScores, dict[str, Any]]:
-        texts, references = outputs.texts, encoded["target"][:]
-        scores = self.task.score(encoded, texts, outputs.loss, True)
-        by_length = bleu_by_length(texts, references, encoded["length"][:])
+        scores, details = super().score(examples, encoded, outputs, folder)
+        by_length = bleu_by_length(outputs.texts, encoded["target"][:], encoded["length"][:])
         draw_bleu_by_length(by_length, folder / "bleu_by_length.png")
-        write_text(folder / "translations.txt", "".join(f"{text}\n" for text in texts))
-        lowest = Errors("chrF", sentence_chrf(texts, references), references.__getitem__, texts.__getitem__, True)
-        return scores, {
-            "data_table": describe(encoded),
-            "search": str(self.how),
-            "cut_translations": outputs.cut,
-            "padding_fraction": outputs.padding,
-            "by_length": by_length,
-            "samples": translation_samples(examples, texts, outputs.losses),
-            "mistakes": lowest.among(examples, ["source"]),
-        }
+        return scores, details | {"by_length": by_length}
 
 
 class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions]):
     """A text for each text, such as its translation, by an encoder and a decoder."""
 
     data_config = TranslationData
+    text_names = ("translation", "translations")
     hub = Hub("translation", ("translation",), ("bleu", "chrf"))
     packages = ("sacrebleu",)
     pipeline_class = TranslationPipeline
@@ -147,17 +125,6 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
 
     def columns(self, data: TranslationData) -> Sequence[Column]:
         return PairProcessor.columns(data)
-
-    def search(self, recipe: Recipe[TranslationData, TrainingOptions], options: EvaluationOptions) -> Search:
-        return Search(
-            beams=options.beams or recipe.options.beams,
-            candidates=options.candidates,
-            length_penalty=options.length_penalty,
-            least=options.min_new_tokens or 0,
-            most=options.max_new_tokens,
-            batch_size=recipe.training["per_device_eval_batch_size"],
-            batch_tokens=recipe.options.batch_tokens,
-        )
 
     def searched_examples(self, recipe: Recipe[TranslationData, TrainingOptions]) -> int:
         return recipe.options.translated_examples
@@ -185,38 +152,26 @@ class Translation(TargetTask[TranslationScores, TranslationData, TrainingOptions
     def format_options(self) -> Mapping[str, Mapping[str, Any]]:
         return {"pharaoh": {"alignments": True}}
 
-    def baselines(self) -> Mapping[str, type[Baseline[TranslationScores]]]:
-        return baselines_in(baselines)
+    def worst(self, texts: Sequence[str], references: Sequence[str]) -> tuple[str, np.ndarray]:
+        return "chrF", sentence_chrf(texts, references)
 
-    def evaluation_report(self, evaluation: Evaluation) -> str:
-        scores, details, split = evaluation.scores, evaluation.details, evaluation.split
+    def sampled(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {"source": row["source"]}
+
+    def told(self, scores: TranslationScores, search: str) -> list[str]:
         kind = type(scores).shown()
         told = [
             f"{kind[name]}: 95 % interval {low:.2f} to {high:.2f}, {scores.signatures[name]}"
             for name, (low, high) in scores.intervals.items()
         ]
-        told.append(f"Length ratio {scores.length_ratio:.3f}, with {details['search']}.")
-        if details["cut_translations"]:
-            cut = count(details["cut_translations"])
-            told.append(f"{cut} of {count(scores.examples)} translations never ended, and were cut.")
+        return [*told, f"Length ratio {scores.length_ratio:.3f}, with {search}."]
+
+    def tables(self, details: Mapping[str, Any]) -> list[str]:
         lengths = (
             [f"{row['from']} to {row['to']}", count(row["examples"]), f"{row['bleu']:.2f}", f"{row['chrf']:.2f}"]
             for row in details["by_length"]
         )
-        shown = (
-            f"{row['where']} ({row['loss']:.2f} nats per token)\n  source:      {row['source']}\n"
-            f"  reference:   {row['reference']}\n  translation: {row['translation']}"
-            for row in details["samples"]
-        )
-        parts = [
-            data_table({split: details["data_table"]}),
-            scores_table({split: scores}),
-            "\n".join(told),
-            table(["source tokens", "examples", "BLEU", "chrF"], lengths),
-            "From the likeliest reference to the least likely one:\n\n" + "\n".join(shown),
-            f"written to {evaluation.folder} (translations.txt has all translations)",
-        ]
-        return "\n\n".join(parts)
+        return [table(["source tokens", "examples", "BLEU", "chrF"], lengths)]
 
 
 def _pharaoh(found: TranslationPrediction) -> str:
@@ -243,20 +198,6 @@ def bleu_by_length(texts: Sequence[str], references: Sequence[str], lengths: Seq
             }
         )
     return found
-
-
-def translation_samples(examples: Dataset, texts: Sequence[str], losses: np.ndarray) -> list[dict[str, Any]]:
-    """Return some examples, from the one whose reference is most likely to the least likely one, as JSON."""
-    return [
-        {
-            "where": examples[row]["where"],
-            "source": examples[row]["source"],
-            "reference": examples[row]["target"],
-            "translation": texts[row],
-            "loss": float(losses[row, 0] / losses[row, 1]),
-        }
-        for row in by_likelihood(losses)
-    ]
 
 
 @needs_matplotlib

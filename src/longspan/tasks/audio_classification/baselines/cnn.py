@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from longspan.data.batches.by_length import LengthBatches
 from longspan.data.batches.streams import Stream, pad
 from longspan.ops.mel import normalised
-from longspan.tasks.audio_classification.baselines._recordings import Candidate, RecordingBaseline, Recordings
+from longspan.tasks.audio_classification.baselines._recordings import RecordingBaseline, Recordings
+from longspan.tasks.base.baselines.bags import Candidate
 
 #: Channels of the three layers.
 CHANNELS = (16, 32, 64)

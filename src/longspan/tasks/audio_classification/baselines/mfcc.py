@@ -6,7 +6,8 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from longspan.tasks.audio_classification.baselines._recordings import Candidate, RecordingBaseline, Recordings
+from longspan.tasks.audio_classification.baselines._recordings import RecordingBaseline, Recordings
+from longspan.tasks.base.baselines.bags import Candidate
 from longspan.tasks.base.linear import fit_standardised
 
 #: Coefficients of each frame, the first of which is its level.

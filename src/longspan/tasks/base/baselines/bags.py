@@ -1,4 +1,7 @@
-"""Linear models of whole documents, such as of bags of n-grams: what baselines of document tasks share."""
+"""Choice among fitted models by the validation split, and linear models of whole documents, such as of bags of n-grams.
+
+Baselines of tasks with one answer for each example share the first, those of documents all of it.
+"""
 
 import abc
 import math
@@ -9,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from datasets import Dataset
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -64,60 +68,71 @@ class Candidate:
     parameters: int
 
 
-class BagBaseline(Baseline[S]):
-    """A linear model over features of documents, such as n-grams, with settings chosen by the validation split."""
-
-    packages: ClassVar[tuple[str, ...]] = ("sklearn",)
+class ChosenBaseline(Baseline[S]):
+    """A model with settings chosen by the validation split."""
 
     @abc.abstractmethod
-    def candidates(self, documents: Documents, seed: int) -> Iterator[Candidate]:
-        """Yield models that were fitted on the training documents, the plainest first."""
+    def read(self, recipe: Recipe) -> Any:
+        """Return examples by split: they have `targets` and `config` as `Documents` do."""
+
+    @abc.abstractmethod
+    def candidates(self, examples: Any, seed: int) -> Iterator[Candidate]:
+        """Yield models that were fitted on the training examples, the plainest first."""
 
     def decided(self, config: LongspanConfig, outputs: Tensor, targets: Tensor) -> LongspanConfig:
         """Return the configuration with what a model of the task learns from the validation split; by default none."""
         return config
 
     def fit(self, recipe: Recipe) -> Fitted[S]:
-        task, documents = recipe.task, _documents(recipe)
+        task, examples = recipe.task, self.read(recipe)
         assert isinstance(task, ExampleTask)
         best: tuple[tuple[float, float], Candidate, LongspanConfig] | None = None
-        for candidate in self.candidates(documents, recipe.training["seed"]):
-            outputs, targets = candidate.outputs["validation"], documents.targets["validation"]
-            config = self.decided(documents.config, outputs, targets)
+        for candidate in self.candidates(examples, recipe.training["seed"]):
+            outputs, targets = candidate.outputs["validation"], examples.targets["validation"]
+            config = self.decided(examples.config, outputs, targets)
             scores = task.score(outputs, targets, config)
             found, loss = scores.numbers()[scores.headline()], scores.numbers().get("loss", 0.0)
-            # Few documents cannot tell the settings apart by a share of them; the loss can.
+            # Few examples cannot tell the settings apart by a share of them; the loss can.
             rank = (found if scores.higher_is_better() else -found, -loss)
             if best is None or rank > best[0]:
                 best = rank, candidate, config
         assert best is not None
         _, candidate, config = best
         scored = {
-            split: task.score(outputs, documents.targets[split], config) for split, outputs in candidate.outputs.items()
+            split: task.score(outputs, examples.targets[split], config) for split, outputs in candidate.outputs.items()
         }
         return Fitted(scored, candidate.chosen, candidate.parameters)
 
 
-def _documents(recipe: Recipe) -> Documents:
-    task = recipe.task
-    assert isinstance(task, ExampleTask)
-    splits = task.load(recipe.data).splits
-    check_validation(splits)
-    config = task.configure({}, task.head(splits["train"], recipe.data))
+class BagBaseline(ChosenBaseline[S]):
+    """A linear model over features of documents, such as n-grams, with settings chosen by the validation split."""
+
+    packages: ClassVar[tuple[str, ...]] = ("sklearn",)
+
+    def read(self, recipe: Recipe) -> Documents:
+        task = recipe.task
+        assert isinstance(task, ExampleTask)
+        splits = task.load(recipe.data).splits
+        check_validation(splits)
+        config = task.configure({}, task.head(splits["train"], recipe.data))
+        columns = {
+            column.name: {name: list(map(composed, split[column.name][:])) for name, split in splits.items()}
+            for column in task.inputs(recipe.data)
+            if isinstance(column, Text)
+        }
+        return Documents(columns, targets_of(task, splits, config), config)
+
+
+def targets_of(task: ExampleTask, splits: Mapping[str, Dataset], config: LongspanConfig) -> dict[str, Tensor]:
+    """By split, what a model of a task learns from, `(n, ...)`."""
     target = task.target(config)
     convert = target.convert or (lambda value, where: value)
-    targets = {
+    return {
         name: torch.tensor(
             np.asarray([convert(*row) for row in zip(split[target.column][:], split["where"][:], strict=True)])
         )
         for name, split in splits.items()
     }
-    columns = {
-        column.name: {name: list(map(composed, split[column.name][:])) for name, split in splits.items()}
-        for column in task.inputs(recipe.data)
-        if isinstance(column, Text)
-    }
-    return Documents(columns, targets, config)
 
 
 # Features

@@ -40,7 +40,7 @@ class NgramCounts(Counts[S]):
     #: Whether documents have a class, labels or a number each.
     documents: ClassVar[type[CountedDocuments]] = CountedDocuments
 
-    def decision_config(self, config: LongspanConfig, outputs: Tensor, targets: Tensor) -> LongspanConfig:
+    def decided(self, config: LongspanConfig, outputs: Tensor, targets: Tensor) -> LongspanConfig:
         """Configuration with what a model of the task learns from the validation split; by default nothing more."""
         return config
 
@@ -63,7 +63,7 @@ class NgramCounts(Counts[S]):
         config = task.configure(recipe.model, prepared.config)
         held_out = {name: split for name, split in prepared.splits.items() if name != "train"}
         logits = {name: in_units(_logits(wide, split), config) for name, split in held_out.items()}
-        config = self.decision_config(config, logits["validation"], targets(held_out["validation"]))
+        config = self.decided(config, logits["validation"], targets(held_out["validation"]))
         scores = {name: task.score(logits[name], targets(split), config) for name, split in held_out.items()}
         weights = (wide.weight, wide.tfidf_weight, wide.bias)
         return Fitted(scores, _regressions(chosen), sum(int(table.count_nonzero()) for table in weights))

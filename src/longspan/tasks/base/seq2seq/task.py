@@ -6,6 +6,7 @@ A subclass says what is read, how texts are scored and what a prediction contain
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -24,8 +25,11 @@ from longspan.models import LongspanForSeq2SeqLM
 from longspan.models.embeddings.tokens import TokenSettings
 from longspan.models.limits import check_length, limits
 from longspan.report import count, table
+from longspan.results import Evaluation
+from longspan.results.outputs import write_text
 from longspan.results.scores import S
 from longspan.tasks.base.engine import I, Pipeline, PipelineTask
+from longspan.tasks.base.mistakes import Errors
 from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search
 from longspan.tasks.base.seq2seq.trainer import DrawnPairs
 from longspan.tasks.base.seq2seq.word_alignment import WordAligner
@@ -128,14 +132,46 @@ class TargetPipeline(Pipeline[I, list[dict[str, Any]], R], Generic[I, R]):
         texts = self.processor.texts([best[0] for best in found.targets])
         return Written(texts, found.references, cut, padding_fraction(batches, pair_lengths(encoded)))
 
+    def score(self, examples: Dataset, encoded: Dataset, outputs: Written, folder: Path) -> tuple[Any, dict[str, Any]]:
+        task, texts, references = self.task, outputs.texts, encoded["target"][:]
+        rows, losses, (name, plural) = task.examples(examples), outputs.losses, task.text_names
+        scores = task.score(encoded, texts, outputs.loss, True)
+        write_text(folder / f"{plural}.txt", "".join(f"{text}\n" for text in texts))
+        measure, worst = task.worst(texts, references)
+        lowest = Errors(measure, worst, references.__getitem__, texts.__getitem__, lowest=True)
+        samples = [
+            {
+                "where": rows[place]["where"],
+                **task.sampled(rows[place]),
+                "reference": references[place],
+                name: texts[place],
+                "loss": float(losses[place, 0] / losses[place, 1]),
+            }
+            for place in by_likelihood(losses)
+        ]
+        return scores, {
+            "data_table": describe(encoded),
+            "search": str(self.how),
+            f"cut_{plural}": outputs.cut,
+            "padding_fraction": outputs.padding,
+            "samples": samples,
+            "mistakes": lowest.among(rows, [task.source]),
+        }
+
 
 class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
     """A text for each text, by an encoder and a decoder."""
 
+    #: Names of a text that is written, and of several.
+    text_names: ClassVar[tuple[str, str]]
+    #: The column with the text that is read.
+    source: ClassVar[str] = "source"
     #: The column with the reference.
     target: ClassVar[Carried] = Carried("target")
     #: Whether training leaves out pairs longer than `data.max_length`, rather than to cut their sources.
     leaves_out: ClassVar[bool] = False
+    #: Maximum number of tokens of what is written, unless it is said how many; None for one that depends on the source.
+    longest: ClassVar[int | None] = None
     #: Quantiles of the lengths of training targets that are tried as minimum length of what is written.
     least: ClassVar[Sequence[float]] = ()
 
@@ -147,9 +183,18 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
         least = run.model.generation_config.min_new_tokens or 0
         return replace(how, least=min(least, options.max_new_tokens or least))
 
-    @abc.abstractmethod
     def search(self, recipe: Recipe[D, O], options: Any) -> Search:
         """Search options, given the `evaluation_options`."""
+        training: Any = recipe.options
+        return Search(
+            beams=options.beams or training.beams,
+            candidates=options.candidates,
+            length_penalty=options.length_penalty,
+            least=options.min_new_tokens or 0,
+            most=options.max_new_tokens or self.longest,
+            batch_size=recipe.training["per_device_eval_batch_size"],
+            batch_tokens=training.batch_tokens,
+        )
 
     @abc.abstractmethod
     def searched_examples(self, recipe: Recipe[D, O]) -> int:
@@ -165,6 +210,22 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
             loss: The loss of these examples, or of a split that they are from.
             intervals: Whether to compute intervals.
         """
+
+    @abc.abstractmethod
+    def worst(self, texts: Sequence[str], references: Sequence[str]) -> tuple[str, np.ndarray]:
+        """Return a score's name, and the score of each text, by which the worst are found; NaN for right ones."""
+
+    @abc.abstractmethod
+    def sampled(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is shown of an example besides its texts."""
+
+    @abc.abstractmethod
+    def told(self, scores: S, search: str) -> list[str]:
+        """Return the lines below the table of scores, given how texts were searched for."""
+
+    def tables(self, details: Mapping[str, Any]) -> list[str]:
+        """Return further tables, from the details of an evaluation: by default none."""
+        return []
 
     def bpe_dropout(self, recipe: Recipe[D, O]) -> float:
         """Return the share of merges that training leaves out at random: by default none."""
@@ -248,6 +309,28 @@ class TargetTask(PairTask[S, D, O], Generic[S, D, O]):
 
     def data_table(self, data: Mapping[str, Any], style: str = "simple") -> str:
         return data_table(data, style)
+
+    def sections(self, evaluation: Evaluation) -> list[str]:
+        scores, details, plural = evaluation.scores, evaluation.details, self.text_names[1]
+        told, cut = self.told(scores, details["search"]), details[f"cut_{plural}"]
+        if cut:
+            told.append(f"{count(cut)} of {count(scores.examples)} {plural} never ended, and were cut.")
+        parts = [
+            *super().sections(evaluation),
+            "\n".join(told),
+            *self.tables(details),
+            "From the likeliest reference to the least likely one:\n",
+        ]
+        for row in details["samples"]:
+            texts = {key: text for key, text in row.items() if key not in ("where", "loss")}
+            width = 1 + max(map(len, texts))
+            shown = (f"\n  {key + ':':{width}} {text}" for key, text in texts.items() if text is not None)
+            parts[-1] += f"\n{row['where']} ({row['loss']:.2f} nats per token)" + "".join(shown)
+        return parts
+
+    def evaluation_report(self, evaluation: Evaluation) -> str:
+        plural = self.text_names[1]
+        return f"{super().evaluation_report(evaluation)} ({plural}.txt has all {plural})"
 
 
 def answers(

@@ -14,7 +14,7 @@ from longspan.data.text.pairs import PairProcessor
 from longspan.data.text.tokenization import special_tokens
 from longspan.results.scores import S
 from longspan.tasks.base.seq2seq.search import Search, pair_lengths, search, target_losses
-from longspan.training.lengths import LengthTrainer, scoring_batches
+from longspan.training.lengths import LengthTrainer
 
 _MEASURED = 1000
 """Number of pairs whose drawn lengths are measured."""
@@ -102,16 +102,9 @@ class PairTrainer(LengthTrainer[S]):
         losses = target_losses(
             self.model,
             self.rows(dataset, [*self.streams]),
-            scoring_batches(self.lengths(dataset), self.args.eval_batch_size, self.batch_tokens),
-            self.streams,
-            progress=self.shown(),
-            after_batch=self._scored_a_batch,
+            **self.scoring(dataset),
         ).sum(0)
         return float(losses[0]), float(losses[1])
-
-    def shown(self) -> bool:
-        """Return whether this process shows progress bars."""
-        return bool(not self.args.disable_tqdm and self.is_world_process_zero())
 
 
 class TargetTrainer(PairTrainer[S]):
@@ -204,9 +197,8 @@ class TargetTrainer(PairTrainer[S]):
 
     def _scores(self, dataset: Dataset, some: Dataset, how: Search, *, intervals: bool) -> S:
         """Return the loss of a data set, and the scores of what the model writes for some of it."""
-        shown: dict[str, Any] = {"progress": self.shown(), "after_batch": self._scored_a_batch}
         labels = dataset["labels"][:] if some is dataset else None
-        found = search(self.model, some["input_ids"][:], how, self.streams, references=labels, **shown)
+        found = search(self.model, some["input_ids"][:], how, self.streams, references=labels, **self.reporting())
         nats, tokens = self.loss_parts(dataset) if labels is None else found.references.sum(0).tolist()
         texts = self.reader.texts([best[0] for best in found.targets])
         return self.scored_by(some, texts, nats / tokens, intervals)

@@ -45,17 +45,14 @@ class Mfcc(Baseline[FrameScores]):
         inputs = np.concatenate([coefficients for coefficients, _ in rows["train"]])
         chosen = np.sort(random.permutation(len(classes))[:MOST])
         scaler = StandardScaler().fit(inputs[chosen])
-        best: tuple[tuple[float, float], Any, float, float] | None = None
+        tried = []
         for strength in STRENGTHS:
             model = LogisticRegression(C=strength, max_iter=300, random_state=recipe.training["seed"])
             model.fit(scaler.transform(inputs[chosen]), classes[chosen])
             scored = [_scored(model, scaler, row, len(names)) for row in rows["validation"]]
             penalty, scores = best_penalty(scored, names, 1)
-            rank = (scores.accuracy, -scores.segment_error)
-            if best is None or rank > best[0]:
-                best = rank, model, strength, penalty
-        assert best is not None
-        _, model, strength, penalty = best
+            tried.append(((scores.accuracy, -scores.segment_error), model, strength, penalty))
+        _, model, strength, penalty = max(tried, key=lambda one: one[0])
         found = {
             name: smoothed_scores((_scored(model, scaler, row, len(names)) for row in some), [penalty], names, 1)[0]
             for name, some in rows.items()

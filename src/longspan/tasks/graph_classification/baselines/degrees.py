@@ -27,7 +27,7 @@ class Degrees(Baseline[ClassificationScores]):
         prepared = recipe.task.prepare(recipe)
         counts = {name: [_counts(row) for row in rows] for name, rows in prepared.splits.items()}
         labels = {name: targets(rows) for name, rows in prepared.splits.items()}
-        names, best = prepared.details["labels"], None
+        names, tried = prepared.details["labels"], []
         for strength in STRENGTHS:
             model = make_pipeline(
                 DictVectorizer(sparse=False),
@@ -42,10 +42,8 @@ class Degrees(Baseline[ClassificationScores]):
                 for name in ("validation", "test")
                 if name in counts
             }
-            if best is None or scores["validation"].accuracy > best.scores["validation"].accuracy:
-                best = Fitted(scores, {"C": strength}, (len(model[0].vocabulary_) + 1) * len(names))
-        assert best is not None
-        return best
+            tried.append(Fitted(scores, {"C": strength}, (len(model[0].vocabulary_) + 1) * len(names)))
+        return max(tried, key=lambda fitted: fitted.scores["validation"].accuracy)
 
 
 def _counts(row: dict[str, Any]) -> dict[str, float]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from longspan.data.batches.unreadable import readable, refusal
@@ -12,6 +11,7 @@ from longspan.data.images.augmentation import resized
 from longspan.data.images.processor import ImageProcessor
 from longspan.data.processor import Unreadable
 from longspan.models import LongspanConfig
+from longspan.tasks.base.baselines.bags import targets_of
 from longspan.tasks.base.classes import ClassificationScores
 from longspan.tasks.base.examples import ExampleTask
 from longspan.tasks.base.task import Fitted, Recipe, check_validation
@@ -60,9 +60,7 @@ def images(recipe: Recipe) -> Images:
     processor = task.learned(splits["train"], data)
     assert isinstance(processor, ImageProcessor)
     config = task.configure({}, {**processor.settings({}), **task.head(splits["train"], data)})
-    convert, side = task.target(config).convert, min(SIDE, data.max_side)
-    assert convert is not None
-    pixels, targets = {}, {}
+    pixels, side = {}, min(SIDE, data.max_side)
     for name, split in splits.items():
         found = []
         for row in split:
@@ -71,5 +69,4 @@ def images(recipe: Recipe) -> Images:
             except Unreadable as error:
                 raise refusal(row["where"], str(error)) from None
         pixels[name] = np.stack(found)
-        targets[name] = torch.tensor([convert(*row) for row in zip(split["label"][:], split["where"][:], strict=True)])
-    return Images(pixels, targets, config, task)
+    return Images(pixels, targets_of(task, splits, config), config, task)

@@ -4,7 +4,7 @@ import numpy as np
 
 from longspan.data.text.long_documents import token_arrays
 from longspan.data.text.processor import tokenizer_of
-from longspan.tasks.base.corpora import excerpt
+from longspan.tasks.base.corpora import scored_lengths
 from longspan.tasks.base.options import CorpusData
 from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
 from longspan.tasks.masked_words.masking import Masking
@@ -35,8 +35,7 @@ class Neighbours(Baseline[MaskedScores]):
         asked = {}
         for name, split in prepared.splits.items():
             if name != "train":
-                lengths = np.asarray(split["length"][:])
-                scored = np.minimum(lengths, excerpt(lengths, options.max_eval_tokens))
+                scored = scored_lengths(split, options.max_eval_tokens)
                 rows = fixed_rows(token_arrays(split), scored, options.segment_length, masking)
                 asked[name] = _questions([{key: value.numpy() for key, value in row.items()} for row in rows], size)
         found = [

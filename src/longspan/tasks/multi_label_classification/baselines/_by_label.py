@@ -11,13 +11,17 @@ from longspan.tasks.base.baselines.bags import BagBaseline, Matrices, log_odds
 from longspan.tasks.multi_label_classification.scores import MultiLabelScores, best_thresholds
 
 
-class LabelBaseline(BagBaseline[MultiLabelScores]):
-    """A linear model by label, whose thresholds are chosen on the validation split, as those of models are."""
+class LabelThresholds:
+    """Thresholds of labels, chosen on the validation split, as those of models are."""
 
     def decided(self, config: LongspanConfig, outputs: Tensor, targets: Tensor) -> LongspanConfig:
         found = copy.deepcopy(config)
         found.head.thresholds = best_thresholds(outputs, targets)
         return found
+
+
+class LabelBaseline(LabelThresholds, BagBaseline[MultiLabelScores]):
+    """A linear model by label."""
 
 
 def label_outputs(

@@ -51,24 +51,26 @@ class LabelledGraph:
         labels = {name: targets(rows) for name, rows in prepared.splits.items()}
         return cls(torch.from_numpy(table), source, target, nodes, labels, prepared.details["labels"])
 
+    def scores(self, logits: Tensor) -> dict[str, ClassificationScores]:
+        """Return the scores of held-out splits, given the logits (n, classes) of all nodes."""
+        return {
+            name: classification_scores(logits[self.nodes[name]], self.labels[name], self.classes)
+            for name in ("validation", "test")
+            if name in self.nodes
+        }
+
     def best(self, candidates: Iterable[tuple[dict[str, Any], int, Callable[[], Tensor]]]) -> Fitted:
         """Return the candidate with the highest accuracy on the validation split, the first of equals.
 
         Each has its settings, how many numbers it learns, and what returns its logits (n, classes).
         """
-        best: tuple[float, float, Fitted] | None = None
-        for chosen, parameters, fitted in candidates:
-            logits = fitted()
-            scores: dict[str, ClassificationScores] = {
-                name: classification_scores(logits[self.nodes[name]], self.labels[name], self.classes)
-                for name in ("validation", "test")
-                if name in self.nodes
-            }
-            own = scores["validation"]
-            if best is None or (own.accuracy, -own.loss) > best[:2]:
-                best = own.accuracy, -own.loss, Fitted(scores, chosen, parameters)
-        assert best is not None
-        return best[2]
+        tried = (Fitted(self.scores(fitted()), chosen, parameters) for chosen, parameters, fitted in candidates)
+
+        def rank(found: Fitted) -> tuple[float, float]:
+            own = found.scores["validation"]
+            return own.accuracy, -own.loss
+
+        return max(tried, key=rank)
 
 
 def regression(known: LabelledGraph, features: Tensor, strength: float, seed: int) -> Tensor:

@@ -12,7 +12,7 @@ from longspan.machine.memory import memory_limit
 from longspan.models.parts.losses import IGNORED
 from longspan.models.wide.nodes import NodePart, spread_labels
 from longspan.ops.propagation import propagate
-from longspan.tasks.base.classes import ClassificationScores, best_scales, calibrated_loss, classification_scores
+from longspan.tasks.base.classes import ClassificationScores, best_scales, calibrated_loss
 from longspan.tasks.base.linear import LinearFit, fit_linear
 from longspan.tasks.base.task import Counted, Counts, Fitted, Prepared, Recipe
 from longspan.tasks.node_classification.baselines._nodes import LabelledGraph
@@ -42,12 +42,7 @@ class Linear(Counts[ClassificationScores]):
     def fit(self, recipe: Recipe) -> Fitted[ClassificationScores]:
         known = LabelledGraph.of(recipe)
         part, chosen, logits = _fitted(known)
-        scores: dict[str, ClassificationScores] = {
-            name: classification_scores(logits[known.nodes[name]], known.labels[name], known.classes)
-            for name in ("validation", "test")
-            if name in known.nodes
-        }
-        return Fitted(scores, chosen, part.weight.numel() + part.bias.numel())
+        return Fitted(known.scores(logits), chosen, part.weight.numel() + part.bias.numel())
 
 
 def _fitted(graph: LabelledGraph) -> tuple[NodePart, dict[str, Any], Tensor]:

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from longspan.data.sources.loading import load
-from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, read_splits
 from longspan.tasks.question_answering.scores import AnswerScores, answer_scores, best_threshold
 
 _WORD = re.compile(r"\w+")
@@ -56,8 +55,7 @@ class Sentence(Baseline[AnswerScores]):
     """
 
     def fit(self, recipe: Recipe) -> Fitted[AnswerScores]:
-        splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
-        check_validation(splits)
+        splits = read_splits(recipe)
         ranked = {
             name: [
                 _rank(row["question"], row["context"], row["answers"]["text"])
@@ -67,13 +65,8 @@ class Sentence(Baseline[AnswerScores]):
             if name != "train"
         }
         none = any(not answers["text"] for answers in splits["train"]["answers"][:])
-        best: tuple[float, int, float | None] = (-1.0, 0, None)
-        for length in LENGTHS:
-            threshold = _threshold(ranked["validation"], length) if none else None
-            found = _scored(ranked["validation"], length, threshold).f1
-            if found > best[0]:
-                best = found, length, threshold
-        _, length, threshold = best
+        thresholds = {length: _threshold(ranked["validation"], length) if none else None for length in LENGTHS}
+        length, threshold = max(thresholds.items(), key=lambda one: _scored(ranked["validation"], *one).f1)
         scores = {name: _scored(rows, length, threshold) for name, rows in ranked.items()}
         return Fitted(scores, {"words": length, "threshold": threshold}, 1 + none)
 

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from datasets import Dataset
 
-from longspan.data.sources.loading import load
 from longspan.tasks.base.baselines.retrieval import smoothed
-from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, read_splits
 from longspan.tasks.summarisation.reading import UNITS, fill, units
 from longspan.tasks.summarisation.scores import ROUGE, SummaryScores, rouge, summary_scores
 
@@ -29,8 +28,7 @@ class SummaryBaseline(Baseline[SummaryScores]):
         """
 
     def fit(self, recipe: Recipe) -> Fitted[SummaryScores]:
-        splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
-        check_validation(splits)
+        splits = read_splits(recipe)
         words = mean_words(splits["train"])
         made, chosen = self.split_summaries(splits, words)
         scores = {name: summary_scores(texts, *references(splits[name])) for name, texts in made.items()}

@@ -1,7 +1,6 @@
 """The source itself: `Copy`."""
 
-from longspan.data.sources.loading import load
-from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, read_splits
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
 
 
@@ -9,8 +8,7 @@ class Copy(Baseline[TranslationScores]):
     """The source, unchanged: what names, numbers and words that both sides share are worth."""
 
     def fit(self, recipe: Recipe) -> Fitted[TranslationScores]:
-        splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
-        check_validation(splits)
+        splits = read_splits(recipe)
         scores = {
             name: translation_scores(rows["source"][:], rows["target"][:])
             for name, rows in splits.items()

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from datasets import Dataset
 
-from longspan.data.sources.loading import load
-from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, read_splits
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
 
 _WORD = re.compile(r"\w+")
@@ -24,20 +23,13 @@ class Dictionary(Baseline[TranslationScores]):
     """
 
     def fit(self, recipe: Recipe) -> Fitted[TranslationScores]:
-        splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
-        check_validation(splits)
+        splits = read_splits(recipe)
         model = WordModel(splits["train"]["source"][:], splits["train"]["target"][:])
-        best: tuple[float, int, dict[str, str]] | None = None
-        taken = 0
+        known, taken = {}, 0
         for steps in STEPS:
             model.fit(steps - taken)
-            taken = steps
-            words = model.dictionary()
-            found = _scored(splits["validation"], words).chrf
-            if best is None or found > best[0]:
-                best = found, steps, words
-        assert best is not None
-        _, steps, words = best
+            known[steps], taken = model.dictionary(), steps
+        steps, words = max(known.items(), key=lambda one: _scored(splits["validation"], one[1]).chrf)
         scores = {name: _scored(rows, words) for name, rows in splits.items() if name != "train"}
         return Fitted(scores, {"steps": steps}, len(model.chances))
 

@@ -1,8 +1,7 @@
 """The translation of the nearest training source: `Memory`."""
 
-from longspan.data.sources.loading import load
 from longspan.tasks.base.baselines.retrieval import TFIDF_PACKAGES, nearest
-from longspan.tasks.base.task import Baseline, Fitted, Recipe, check_validation
+from longspan.tasks.base.task import Baseline, Fitted, Recipe, read_splits
 from longspan.tasks.translation.scores import TranslationScores, translation_scores
 
 
@@ -16,8 +15,7 @@ class Memory(Baseline[TranslationScores]):
     packages = TFIDF_PACKAGES
 
     def fit(self, recipe: Recipe) -> Fitted[TranslationScores]:
-        splits = load(recipe.data, recipe.task.columns(recipe.data)).splits
-        check_validation(splits)
+        splits = read_splits(recipe)
         known, targets = splits["train"]["source"][:], splits["train"]["target"][:]
 
         def scored(split: str, characters: bool) -> TranslationScores:

@@ -108,10 +108,17 @@ def _sizes(value: Any) -> Any:
     return found
 
 
+#: Most arguments are one of these: looked up, as this runs some hundred times in a forward pass.
+_ARRAYS = {torch.Tensor, torch.nn.Parameter, np.ndarray}
+_PLAIN = {bool, int, float, type(None), torch.dtype, torch.device}
+
+
 def _all_sizes(value: Any) -> Any:
     kind = type(value)
-    if kind is torch.Tensor or kind is torch.nn.Parameter or kind is np.ndarray:
-        return kind, tuple(value.shape), value.dtype
+    if kind in _ARRAYS:
+        return kind, value.shape, value.dtype
+    if kind in _PLAIN or isinstance(value, torch.nn.Module):
+        return kind
     if isinstance(value, tuple | list):
         if len(value) > 100:
             raise TypeError

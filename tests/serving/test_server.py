@@ -3,39 +3,22 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import forked
 import psutil
 import pytest
 from decisive_words import write_run
 
 from longspan import cli
-
-#: A server that answers "good film" once there is a file.
-SLOW = """
-import json, sys, time
-from pathlib import Path
 from longspan.serving.server import serve
 from longspan.tasks.document_classification.task import DocumentClassification
-
-plain = DocumentClassification.predict
-
-def waiting(self, run, rows):
-    while any(row.values["text"] == "good film" for row in rows) and not Path(sys.argv[2]).exists():
-        time.sleep(0.02)
-    return plain(self, run, rows)
-
-DocumentClassification.predict = waiting
-serve(sys.argv[1], port=0, announce=lambda told: print(json.dumps(told), flush=True))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -44,18 +27,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def started(*command: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    """A server with what it printed."""
-    with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as one:
-        try:
-            assert one.stdout is not None
-            line = one.stdout.readline()
-            assert line, one.communicate()[1]
-            yield one, json.loads(line)
-        finally:
-            if one.poll() is None:
-                # Its processes end with it.
-                one.terminate()
+def started(told: Path, work: Callable[[], int | None]) -> Iterator[tuple[psutil.Process, dict[str, Any]]]:
+    """A server that `work` starts in a process of its own, with what it prints to the file `told`."""
+    told.touch()
+    server = psutil.Process(forked.fork(work, told))
+    try:
+        while not (said := [line for line in told.read_text().splitlines(keepends=True) if line.endswith("}\n")]):
+            assert server.status() != psutil.STATUS_ZOMBIE
+            time.sleep(0.01)
+        yield server, json.loads(said[0])
+    finally:
+        if server.is_running():
+            # Its processes end with it.
+            server.terminate()
+            server.wait(30)
 
 
 def answered(address: str, text: str, path: str = "predict") -> dict[str, Any]:
@@ -66,31 +51,47 @@ def answered(address: str, text: str, path: str = "predict") -> dict[str, Any]:
         return found
 
 
-def test_a_stopped_server_answers_what_it_accepted(folder: Path, tmp_path: Path) -> None:
-    with started("-c", SLOW, str(folder), str(tmp_path / "free")) as (server, told), ThreadPoolExecutor(30) as pool:
-        address = told["address"]
+def test_a_stopped_server_answers_what_it_accepted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, free, told = DocumentClassification.predict, tmp_path / "free", tmp_path / "told.txt"
+
+    def predict(self: Any, run: Any, rows: Any) -> Any:
+        while any(row.values["text"] == "good film" for row in rows) and not free.exists():
+            time.sleep(0.02)
+        return plain(self, run, rows)
+
+    def announce(found: dict[str, Any]) -> None:
+        print(json.dumps(found), flush=True)
+
+    monkeypatch.setattr(DocumentClassification, "predict", predict)
+    with (
+        started(told, lambda: serve(folder, port=0, announce=announce)) as (server, found),
+        ThreadPoolExecutor(30) as pool,
+    ):
+        address = found["address"]
         futures = [pool.submit(answered, address, "good film") for _ in range(30)]
         while answered(address, "", "health")["requests"] < 30:
             time.sleep(0.02)
         server.send_signal(signal.SIGTERM)
         time.sleep(0.3)
-        assert server.poll() is None
-        (tmp_path / "free").touch()
+        assert server.status() != psutil.STATUS_ZOMBIE
+        free.touch()
         assert [future.result()["predictions"][0]["label"] for future in futures] == ["yes"] * 30
         assert server.wait(20) == 0
-        assert server.stderr is not None
-        assert "Traceback" not in server.stderr.read()
+        assert "Traceback" not in told.read_text()
 
 
-def children(server: Any) -> list[psutil.Process]:
-    found = psutil.Process(server.pid).children(recursive=True)
+def children(server: psutil.Process) -> list[psutil.Process]:
+    found = server.children(recursive=True)
     return [one for one in found if "spawn_main" in " ".join(one.cmdline())]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_several_processes(how: signal.Signals, folder: Path) -> None:
-    with started("-m", "longspan", "serve", str(folder), "--port=0", "--workers=2", "--json") as (server, told):
+def test_several_processes(how: signal.Signals, folder: Path, tmp_path: Path) -> None:
+    command = ["serve", str(folder), "--port=0", "--workers=2", "--json"]
+    with started(tmp_path / "told.txt", lambda: cli.main(command)) as (server, told):
         assert told["run"] == str(folder)
         with ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda _: answered(told["address"], "good film"), range(40)))

@@ -296,17 +296,25 @@ def listening(process: psutil.Process) -> set[str]:
     return found
 
 
+@pytest.fixture(scope="module")
+def many(run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table]:
+    """A file of twelve shards, and the predictions of one process for it."""
+    folder = tmp_path_factory.mktemp("many")
+    source = write_rows(folder / "rows.csv", 24_000)
+    return source, in_one_process(run, source, folder)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("engine_name", ["processes", "ray"])
 def test_killed_workers_and_drivers_lose_and_double_no_row(
-    engine_name: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine_name: str, run: Path, many: tuple[Path, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags, worker = ["--jobs", "2"], "spawn_main"
     if engine_name == "ray":
         pytest.importorskip("ray", reason="ray is not installed: pip install longspan[ray]")
         flags, worker = [*flags, "--ray"], "MapWorker"
-    source, out = write_rows(tmp_path / "rows.csv", 24_000), tmp_path / "out"
+    (source, whole), out = many, tmp_path / "out"
     process, children = start(run, source, out, *flags), list[psutil.Process]()
     try:
         wait_for_shards(process, out, 1)
@@ -332,5 +340,5 @@ def test_killed_workers_and_drivers_lose_and_double_no_row(
     for number in complete:
         path = out / shard_name(number)
         assert path.stat().st_mtime_ns == times[path]
-    assert pq.read_table(out).equals(in_one_process(run, source, tmp_path))
+    assert pq.read_table(out).equals(whole)
     assert not list(out.glob(".part-*"))

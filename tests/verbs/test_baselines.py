@@ -214,7 +214,8 @@ def test_names_given_as_one_text(here, animals, tmp_path):
 
 
 def test_a_missing_package_is_one_sentence(here, animals, tmp_path, monkeypatch):
-    monkeypatch.setattr(imports.importlib.util, "find_spec", lambda name: None)
+    known = imports.importlib.util.find_spec
+    monkeypatch.setattr(imports.importlib.util, "find_spec", lambda name: None if name == "sklearn" else known(name))
     with pytest.raises(UserError) as told:
         compare("classify", ["additive"], 1, [f"data.path={animals}"], tmp_path, baselines=["nb"])
     assert str(told.value) == (

@@ -33,12 +33,14 @@ test-fast: install
 
 # The fast tests with the oldest releases of what is required, and with the newest of everything. Warnings of the oldest
 # releases are theirs. The tests left out need packages that demand newer ones.
-EXTRAS_oldest := figures,images,translation,summarisation,html,audio,graphs,baselines,sklearn,peft,export
-PACKAGES_oldest := beartype hypothesis pandas polars pytest pytest-timeout pytest-xdist seqeval torchmetrics
+EXTRAS_oldest := audio,baselines,documents,excel,export,figures,graphs,html,images,peft,serve,sklearn,summarisation,translation
+PACKAGES_oldest := beartype fpdf2 httpx2 hypothesis openpyxl pandas polars pytest pytest-timeout pytest-xdist python-docx \
+  python-pptx pyyaml seqeval torchmetrics
 OPTIONS_oldest := -p no:anyio -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
   -W "ignore:Conversion of an array with ndim:DeprecationWarning" \
   --ignore tests/mixers/test_local.py --ignore tests/tasks/test_embeddings.py \
-  --ignore tests/results/test_explanation_in_browser.py --deselect tests/test_benchmarks.py::test_explanation_page
+  --ignore tests/results/test_explanation_in_browser.py --ignore tests/serving/test_page_in_browser.py \
+  --deselect tests/test_benchmarks.py::test_explanation_page
 EXTRAS_newest := dev,rivals
 
 test-oldest test-newest: test-%:

@@ -30,6 +30,8 @@ NEED_MORE = {
     "ray_data.py": {"ray"},
     "server.py": {"uvicorn"},
 }
+# A variable of the Makefile, which may go on in further lines.
+ASSIGNED = r"^(\w+) := ((?:.*\\\n)*.*)$"
 NOT_OURS = ("dev", "docs", "peers", "rivals", "spark")
 OPTIONAL = {name: wanted for name, wanted in PROJECT["optional-dependencies"].items() if name not in NOT_OURS}
 
@@ -115,6 +117,19 @@ def test_the_set_up_installs_what_is_within_the_bounds() -> None:
         assert numbers(least) <= usual[plain(name)] <= newest[plain(name)] < numbers(below), requirement
         if plain(name) in oldest or requirement in ALWAYS:
             assert oldest[plain(name)][: len(numbers(least))] == numbers(least), requirement
+
+
+@pytest.mark.slow
+def test_the_oldest_set_up_has_what_tests_import() -> None:
+    tests, makefile = Path(__file__).parent, (Path(__file__).parents[1] / "Makefile").read_text(encoding="utf-8")
+    words = {name: re.findall(r"[^\s,\\]+", value) for name, value in re.findall(ASSIGNED, makefile, re.MULTILINE)}
+    extras = [each for extra in words["EXTRAS_oldest"] for each in OPTIONAL[extra]]
+    there = declared(ALWAYS) | declared(extras) | declared(words["PACKAGES_oldest"])
+    files = [path for path in tests.rglob("*.py") if path.relative_to(tests.parent).as_posix() not in makefile]
+    ours = {path.stem for path in tests.rglob("*.py")}
+    for path in files:
+        missing = distributions(imported(path)[0] - ours) - there
+        assert not missing, f"{path.name} imports {missing}, which `make test-oldest` does not install"
 
 
 def test_messages_name_an_extra_that_installs_the_package() -> None:

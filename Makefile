@@ -33,7 +33,7 @@ test-fast: install
 
 # The fast tests with the oldest releases of what is required, and with the newest of everything. Warnings of the oldest
 # releases are theirs. The tests left out need packages that demand newer ones.
-EXTRAS_oldest := audio,baselines,documents,excel,export,figures,graphs,html,images,peft,serve,sklearn,summarisation,translation
+EXTRAS_oldest := audio,baselines,documents,excel,export,figures,gpu,graphs,html,images,peft,serve,sklearn,summarisation,translation
 PACKAGES_oldest := beartype fpdf2 httpx2 hypothesis openpyxl pandas polars pytest pytest-timeout pytest-xdist python-docx \
   python-pptx pyyaml seqeval torchmetrics
 OPTIONS_oldest := -p no:anyio -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \

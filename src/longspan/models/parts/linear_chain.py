@@ -34,7 +34,7 @@ class LinearChain(nn.Module):
     def forward(
         self, like: Tensor, wide: Float[Tensor, "l l"] | None = None, scales: Float[Tensor, " 2"] | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the scores of transitions (l, l), starts (l,) and ends (l,), in the type of `like`.
+        """Return the scores of transitions (l, l), starts (l,) and ends (l,), in the type and on the device of `like`.
 
         With the transitions of a wide part, and scales, they are those of both together.
         """
@@ -44,11 +44,11 @@ class LinearChain(nn.Module):
         zeros = like.new_zeros(labels)
         transitions, start, end = zeros.expand(labels, labels), zeros, zeros
         if self.learned:
-            transitions, start, end = (part.to(like.dtype) for part in (self.transitions, self.start, self.end))
+            transitions, start, end = (part.to(like) for part in (self.transitions, self.start, self.end))
         if wide is not None and scales is not None:
             # It has no scores of starts and ends: its features say where a sentence has them.
-            own, other = scales.to(like.dtype).unbind()
-            transitions, start, end = own * wide.to(like.dtype) + other * transitions, other * start, other * end
+            own, other = scales.to(like).unbind()
+            transitions, start, end = own * wide.to(like) + other * transitions, other * start, other * end
         return transitions.masked_fill(never, _NEVER), start.masked_fill(first, _NEVER), end
 
 

@@ -138,8 +138,7 @@ def _weighted(
     """Arguments of `longspan.ops.crf` for words in rows, by these scales."""
     parts = words.parts[numbers]
     scores = scales[0] * parts[:, :, 0] + scales[1] * parts[:, :, 1]
-    transitions, start, end = (part.cpu() for part in model.chained(scores, scales))
-    return scores, lengths, transitions, start, end
+    return scores, lengths, *model.chained(scores, scales)
 
 
 def parts_of(

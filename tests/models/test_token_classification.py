@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
 from longspan.models import LongspanForTokenClassification
-from longspan.models.parts.linear_chain import follows
+from longspan.models.parts.linear_chain import LinearChain, follows
 from longspan.models.parts.words import LETTERS, WordCharacters
 from longspan.ops.crf import naive_paths
 
@@ -180,3 +180,11 @@ def test_features_of_neighbours_count_as_far_as_asked() -> None:
     # Unlike that of a neighbour, which words there are in a row matters: those of the other two come in one order.
     features[0, [2, 3]] = torch.tensor([2, 1])
     assert not torch.allclose(model(IDS, feature_ids=features).logits[0, 3], found[2])
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_scores_of_transitions_are_where_the_scores_of_words_are(learned: bool) -> None:
+    """Words that were scored once are on the CPU while the model trains on a GPU."""
+    like = torch.zeros(4, len(NAMES), dtype=torch.float64, device="meta")
+    found = LinearChain(NAMES, learned=learned)(like, torch.zeros(len(NAMES), len(NAMES)), torch.ones(2))
+    assert {(each.device.type, each.dtype) for each in found} == {("meta", torch.float64)}

@@ -21,7 +21,7 @@ from longspan.results.mistakes import Mistake, Mistakes
 from longspan.results.scores import score
 from longspan.tasks.base.classes import ClassificationScores, ClassPrediction
 from longspan.tasks.base.options import EvaluationOptions, LengthTrainingOptions
-from longspan.tasks.base.task import Baseline, Prepared, Recipe, Run, Task
+from longspan.tasks.base.task import Baseline, Counts, Prepared, Recipe, Run, Task
 from longspan.tasks.document_classification.options import ClassificationData
 from longspan.tasks.document_classification.task import DocumentClassification
 from longspan.testing import check_task, task_checks
@@ -125,6 +125,9 @@ class Hidden(DocumentClassification):
 
     def baselines(self) -> Mapping[str, type[Baseline]]:
         return {name: kind for name, kind in super().baselines().items() if kind is not self.counts()}
+
+    def counts(self) -> type[Counts] | None:
+        return DocumentClassification().counts()
 
 
 class Undivided(DocumentClassification):

@@ -127,7 +127,7 @@ class Hidden(DocumentClassification):
         return {name: kind for name, kind in super().baselines().items() if kind is not self.counts()}
 
     def counts(self) -> type[Counts] | None:
-        return DocumentClassification().counts()
+        return tasks.load("document_classification").counts()
 
 
 class Undivided(DocumentClassification):

@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 
-.PHONY: quickstart test test-fast test-oldest test-newest check format docs install clean
+.PHONY: quickstart test test-fast test-device test-oldest test-newest check format docs install clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -48,6 +48,12 @@ test-oldest test-newest: test-%:
 	.venv-$*/bin/python -m pip install --quiet --constraint constraints-$*.txt \
 	  --editable ".[$(EXTRAS_$*)]" $(PACKAGES_$*)
 	.venv-$*/bin/python -m pytest -n 2 --dist worksteal -m "not slow" $(OPTIONS_$*)
+
+# Every task and mixer on a device that PyTorch takes for an accelerator, with the memory of the CPU: finds tensors that
+# stay behind. Needs a compiler for C++.
+test-device: install
+	$(BIN)/python -m pip install --quiet ninja
+	ACCELERATE_TORCH_DEVICE=second:0 $(BIN)/python -m pytest tests/second_device
 
 check: install
 	$(BIN)/ruff check .

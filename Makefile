@@ -53,7 +53,8 @@ test-oldest test-newest: test-%:
 # stay behind. Needs a compiler for C++.
 test-device: install
 	$(BIN)/python -m pip install --quiet ninja
-	ACCELERATE_TORCH_DEVICE=second:0 $(BIN)/python -m pytest tests/second_device
+	PYTHONPATH=tests/training ACCELERATE_TORCH_DEVICE=second:0 \
+	  $(BIN)/python -m pytest tests/second_device/every_task_and_mixer.py
 
 check: install
 	$(BIN)/ruff check .

@@ -71,6 +71,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     static auto generator = at::detail::getDefaultCPUGenerator();
     return generator;
   }
+  at::Generator getNewGenerator(c10::DeviceIndex) const override { return at::detail::createCPUGenerator(); }
   bool isPinnedPtr(const void*) const override { return false; }
 };
 const bool registered = (at::RegisterPrivateUse1HooksInterface(new Hooks()), true);

@@ -1,4 +1,7 @@
-"""What a GPU would be given, a device of its own kind is given: no tensor stays behind on the CPU."""
+"""What a GPU would be given, a device of its own kind is given: no tensor stays behind on the CPU.
+
+Only `make test-device` runs these tests, in a process in which PyTorch has that device.
+"""
 
 import json
 from pathlib import Path

@@ -4,6 +4,8 @@
 VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
+# Processes of tests import what others have compiled.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: quickstart test test-fast test-device test-oldest test-newest check format docs install clean
 

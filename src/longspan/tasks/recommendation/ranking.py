@@ -121,7 +121,7 @@ def impression_outputs(
         UserError: Another process stopped.
     """
     starts = impressions.candidates.offsets
-    result = torch.zeros(int(starts[-1]), *([2] if name == "parts" else [])).numpy()
+    result = np.zeros((int(starts[-1]), 2) if name == "parts" else int(starts[-1]), dtype=np.float32)
 
     def fill(batch: Sequence[int]) -> None:
         shown = [impressions[row] for row in batch]
@@ -130,8 +130,8 @@ def impression_outputs(
             times = model.wide.ticks(impressions.times[np.asarray(batch)])
             inputs |= vectors.items.counted(numbers) | {"times": times}
         inputs = {key: tensor.to(model.device) for key, tensor in inputs.items() if key != "labels"}
-        outputs = model(**inputs, news_vectors=vectors[numbers])[name].float().cpu()
-        for row, found in zip(batch, outputs.transpose(1, -1), strict=True):
+        outputs = model(**inputs, news_vectors=vectors[numbers])[name].float().cpu().transpose(1, -1).numpy()
+        for row, found in zip(batch, outputs, strict=True):
             result[starts[row] : starts[row + 1]] = found[: starts[row + 1] - starts[row]]
 
     batches = scoring_batches(impressions.sizes.tolist(), batch_size, batch_clicks)

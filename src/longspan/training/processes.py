@@ -98,7 +98,11 @@ def sum_into(array: np.ndarray) -> None:
 
 @sharing()
 def gathered(values: list[T]) -> list[T]:
-    """Return the values of all processes, those of the first process first."""
+    """Return the values of all processes, those of the first process first.
+
+    Raises:
+        UserError: Another process has ended.
+    """
     found: list[T] = gather_object(values) if _several() else values
     return found
 
@@ -118,8 +122,13 @@ def agreed() -> Iterator[None]:
         raise UserError(_ELSEWHERE)
 
 
+@sharing()
 def on_first(work: Callable[[], T]) -> T:
-    """Run `work` in the first process, while the others wait, and return its result in all."""
+    """Run `work` in the first process, while the others wait, and return its result in all.
+
+    Raises:
+        UserError: It raised an error in the first process, or another process has ended.
+    """
     with agreed():
         results: list[Any] = [work()] if rank() == 0 else [None]
     if _several():

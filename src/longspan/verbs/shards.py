@@ -390,8 +390,10 @@ _worker: tuple[Predictor, Path]
 def _begin(predictor: Predictor, folder: Path, threads: int) -> None:
     """Prepare a process for writing shards; it ends with the process that started it."""
     global _worker
+    # A shell may have started the parent with either ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
     end_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     prepare_process(predictor)
     _worker = predictor, folder
